@@ -1,0 +1,1 @@
+"""Snowball: client updates elect each other, so that backdoors stay out of federated learning."""

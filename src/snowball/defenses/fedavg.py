@@ -1,0 +1,20 @@
+"""FedAvg: average everybody.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+"""
+
+from dataclasses import dataclass
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import everyone, weighted_mean
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Average all updates, each as heavy as its examples: no defense at all."""
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Elect everybody."""
+        elected = everyone(updates)
+        return Verdict(weighted_mean(updates, elected), elected)

@@ -1,0 +1,26 @@
+"""Ideal: the defense that is told who is malicious; the mark that others are measured against."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import weighted_mean
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """Average the updates of benign clients; with none there, the model stays as it is.
+
+    Attributes:
+        malicious: ids of the malicious clients, known to a simulator alone.
+    """
+
+    malicious: Collection[str] = frozenset()
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Elect whoever is not known to be malicious."""
+        elected = torch.tensor([client not in self.malicious for client in updates.clients])
+        return Verdict(weighted_mean(updates, elected), elected)

@@ -1,0 +1,57 @@
+"""The bottom-up election: every update clusters its peers and votes for those beside it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.ops import squared_distances
+from snowball.defenses.snowball.kmeans import calinski_harabasz, lloyd
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Ballots:
+    """What was voted, layer by layer.
+
+    Attributes:
+        totals: (n,) votes each row received, rounded to 1e-9 so that what is equal but for rounding ties.
+        votes: (n,) votes received, by layer.
+        clarity: (n,) Calinski-Harabasz score of each voter's clustering, by layer.
+        weight: (n,) what each voter's ballot counted, by layer.
+    """
+
+    totals: Tensor
+    votes: dict[str, Tensor]
+    clarity: dict[str, Tensor]
+    weight: dict[str, Tensor]
+
+
+def bottom_up(updates: Updates, layers: Sequence[str], clusters: int, floor: float = 0.0) -> Ballots:
+    """Hold the election over the given layers."""
+    order, rank = updates.order, updates.order.argsort()
+    votes, clarity, weight = {}, {}, {}
+    for layer in layers:
+        gram = updates.gram(layer)[order][:, order]
+        labels = lloyd(gram, first_centroids(gram, clusters))  # (voter, row)
+        scores = calinski_harabasz(gram, labels, clusters)
+        weights = ballot_weights(scores, floor)
+        approved = labels == labels.diagonal()[:, None]  # (voter, row): in the voter's own cluster
+        votes[layer] = (weights @ approved.to(weights.dtype))[rank]
+        clarity[layer], weight[layer] = scores[rank], weights[rank]
+    return Ballots(torch.stack(list(votes.values())).sum(0).round(decimals=9), votes, clarity, weight)
+
+
+def first_centroids(gram: Tensor, clusters: int) -> Tensor:
+    """(n, clusters) where each voter starts: itself, then the rows farthest from it."""
+    distances = squared_distances(gram).fill_diagonal_(torch.inf)  # itself first of all
+    return distances.sort(dim=1, descending=True, stable=True).indices[:, :clusters]
+
+
+def ballot_weights(scores: Tensor, floor: float) -> Tensor:
+    """Clarity scaled to [floor, 1] over the voters; all equal count one."""
+    low, high = scores.min(), scores.max()
+    if high - low <= 1e-9 * high:
+        return torch.ones_like(scores)
+    return floor + (1 - floor) * (scores - low) / (high - low)

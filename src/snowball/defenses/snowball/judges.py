@@ -1,0 +1,91 @@
+"""Who of the remaining candidates resembles the elected: the judges of the top-down election.
+
+A judge is called with the elected rows and the candidates, again and again as the elected grow, and scores each
+candidate; low is good. Rows are numbered in `Updates.order`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.ops import squared_distances
+from snowball.defenses.snowball.gap import coordinates
+from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.updates import Updates
+
+PUBLISHED_BATCH = 8
+SPAN_BATCH = 64
+
+
+class Judge(Protocol):
+    """Scores candidates by their differences to the elected; low is good."""
+
+    def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
+        """(c,) a score for each of the candidates, given the elected rows so far."""
+        ...
+
+
+Appoint = Callable[[Updates, Sequence[str], VaeSettings, torch.Generator], Judge]
+
+
+def distance(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+    """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
+    distances = squared_distances(_gram(updates, layers))
+    return lambda elected, candidates: distances[candidates][:, elected].mean(1)
+
+
+def published(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+    """The VAE as published: on the logistic function of differences, column by column."""
+    columns = torch.cat(
+        [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
+    )
+    rows = updates.values[updates.order[:, None], columns].float()
+    return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
+
+
+def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+    """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
+    rows = coordinates(_gram(updates, layers))
+    spread = rows.square().mean().sqrt()  # centred: differences of rows have twice this mean square
+    rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
+    return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
+
+
+JUDGES: dict[str, Appoint] = {"vae": published, "vae-span": span, "distance": distance}
+
+
+class _VaeJudge:
+    """Learns the differences of the elected, more of them at each call, and scores by reconstruction error."""
+
+    def __init__(self, rows: Tensor, vae: Vae) -> None:
+        self.rows = rows  # (n, d)
+        self.vae = vae
+        self.fresh = True
+
+    def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
+        if len(elected) < 2:  # no differences to learn from: the nearest joins
+            return (self.rows[candidates] - self.rows[elected]).square().sum(1)
+        differences = _ordered_differences(self.rows[elected])
+        if self.fresh:
+            self.vae.learn(differences, self.vae.settings.first_epochs)
+            self.fresh = False
+        self.vae.learn(differences, self.vae.settings.tune_epochs)
+        return torch.stack([self._score(self.rows[elected] - self.rows[candidate]) for candidate in candidates])
+
+    def _score(self, differences: Tensor) -> Tensor:
+        return self.vae.errors(torch.cat([differences, -differences])).mean()
+
+
+def _ordered_differences(rows: Tensor) -> Tensor:
+    """(m (m - 1), d) the difference of every row to every other."""
+    first, second = torch.cartesian_prod(torch.arange(len(rows)), torch.arange(len(rows))).T
+    apart = first != second
+    return rows[first[apart]] - rows[second[apart]]
+
+
+def _gram(updates: Updates, layers: Sequence[str]) -> Tensor:
+    """The Gram matrix of the layers side by side, rows in `Updates.order`."""
+    total = torch.stack([updates.gram(layer) for layer in layers]).sum(0)
+    return total[updates.order][:, updates.order]

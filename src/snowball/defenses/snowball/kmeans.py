@@ -1,0 +1,95 @@
+"""Lloyd's K-means for many starts at once, from a Gram matrix alone.
+
+A centroid is an average of rows, so distances to it, the Lloyd step and the quality of a clustering are all
+expressions in the rows' inner products; the number of columns never enters.
+"""
+
+import torch
+from torch import Tensor
+
+MOST_STEPS = 300
+CHUNK_ELEMENTS = 1 << 20
+"""Elements of the (starts, clusters, rows) arrays worked on at a time: 8 MiB each."""
+
+
+def lloyd(gram: Tensor, starts: Tensor) -> Tensor:
+    """Cluster the rows behind a centred (n, n) Gram matrix once for each start.
+
+    Args:
+        gram: (n, n) inner products of the centred rows.
+        starts: (s, k) row indices, the first centroids of each start.
+
+    Returns:
+        (s, n) the cluster of each row; cluster 0 grew from a start's first row.
+    """
+    size = max(1, CHUNK_ELEMENTS // (starts.shape[1] * len(gram)))
+    return torch.cat([_lloyd(gram, chunk) for chunk in torch.split(starts, size)])
+
+
+def _lloyd(gram: Tensor, starts: Tensor) -> Tensor:
+    clusters = starts.shape[1]
+    result = torch.empty(len(starts), len(gram), dtype=torch.int64)
+    active = torch.arange(len(starts))
+    labels = torch.full_like(result, -1)
+    members = torch.nn.functional.one_hot(starts, len(gram)).to(gram.dtype)  # (s, k, n)
+    for _ in range(MOST_STEPS):
+        distances = to_centroids(gram, members)  # (s, k, n), short of each row's own square
+        previous, labels = labels, distances.min(1).indices  # several times as fast as argmin
+        changed = (labels != previous).any(1)
+        result[active] = labels
+        if not changed.any():
+            break
+        active, labels, distances = active[changed], labels[changed], distances[changed]
+        members = membership(labels, clusters, gram.dtype)
+        _fill_empty(members, labels, distances, gram)
+    return result
+
+
+def membership(labels: Tensor, clusters: int, dtype: torch.dtype) -> Tensor:
+    """(s, k, n) one where a row belongs to a cluster."""
+    members = torch.zeros(len(labels), clusters, labels.shape[1], dtype=dtype)
+    return members.scatter_(1, labels[:, None], 1.0)
+
+
+def to_centroids(gram: Tensor, members: Tensor) -> Tensor:
+    """(s, k, n) squared distances of rows to the clusters' centroids, less each row's own square."""
+    products = members @ gram
+    sizes = members.sum(2, keepdim=True).clamp_(min=1)
+    squares = (members * products).sum(2, keepdim=True) / sizes**2
+    return torch.sub(squares, products.div_(sizes), alpha=2)
+
+
+def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor) -> None:
+    """Give each empty cluster the row farthest from its own centroid, the farthest row to the first empty cluster."""
+    empty = members.sum(2) == 0  # (s, k)
+    if not empty.any():
+        return
+    own = distances.gather(1, labels[:, None])[:, 0] + gram.diagonal()  # (s, n)
+    farthest = own.sort(dim=1, descending=True, stable=True).indices
+    apart = own.max(1).values > 1e-12 * gram.diagonal().max()  # rows on top of each other cannot fill a cluster
+    start, cluster = (empty & apart[:, None]).nonzero(as_tuple=True)
+    row = farthest[start, (empty.cumsum(1) - 1)[start, cluster]]
+    members[start, labels[start, row], row] = 0
+    members[start, cluster, row] = 1
+
+
+def scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
+    """(s,) summed squared distances of rows to their cluster's centroid."""
+    members = membership(labels, clusters, gram.dtype)
+    sizes = members.sum(2).clamp_(min=1)
+    between = (((members @ gram) * members).sum(2) / sizes).sum(1)
+    return (gram.trace() - between).clamp_(min=0)
+
+
+def calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
+    """(s,) how clearly each clustering parts the rows: the variance between clusters over that within, per degree.
+
+    Equal to scikit-learn's score, save that rows which coincide with their centroids score highest, not 1.
+    """
+    total = gram.trace()
+    within = scatter_within(gram, labels, clusters)
+    found = torch.zeros(len(labels), clusters).scatter_(1, labels, 1.0).sum(1)
+    rows = labels.shape[1]
+    floor = torch.finfo(gram.dtype).eps * total
+    ratio = (total - within) / within.clamp(min=floor) if total > 0 else torch.zeros_like(within)
+    return ratio * (rows - found) / (found - 1).clamp(min=1)

@@ -1,0 +1,32 @@
+"""What the elections' settings mean for a round: which layers vote, and how many rows a share is."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from snowball.errors import SettingError
+from snowball.updates import Layout
+
+Layers = Literal["ends", "all"] | tuple[str, ...]
+
+
+def voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
+    """The names of the layers that vote: first and last weight layer, all weight layers, or those named."""
+    if layers == "ends":
+        return tuple(dict.fromkeys((layout.weights[0], layout.weights[-1])))
+    if layers == "all":
+        return layout.weights
+    for name in layers:
+        if name not in layout.names:
+            raise SettingError(f"layer {name!r} is not in the model, whose layers are {', '.join(layout.names)}")
+    return layers
+
+
+def share_of(share: float, rows: int, rounding: Callable[[float], int]) -> int:
+    """How many of the rows a share is, at least one; what is whole but for rounding is taken as whole."""
+    return max(1, rounding(round(share * rows, 9)))
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse what is no share."""
+    if not 0 < share <= 1:
+        raise SettingError(f"{name} must lie in (0, 1], got {share}")

@@ -1,0 +1,165 @@
+"""Snowball: updates elect a few trusted ones, and these pick more like themselves.
+
+Qin et al., "Resisting Backdoor Attacks in Federated Learning via Bidirectional Elections and Individual Perspective",
+AAAI 2024. Every update clusters all updates from its own point of view and votes for its own cluster; the few with most
+votes are elected, and after some rounds they grow by the candidates whose differences to them look like the differences
+among themselves.
+
+Deviations: Algorithm 1 prints that candidates of "larger" error join, the paper's text says lowest, and lowest it is.
+Fewer than four updates cannot be told apart by clusters: all are elected. `ballot_floor` is ours, 0 is the paper's.
+"""
+
+from dataclasses import dataclass, field
+from math import ceil, floor
+from time import perf_counter
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import everyone, highest, weighted_mean
+from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
+from snowball.defenses.snowball.gap import gap_clusters
+from snowball.defenses.snowball.judges import JUDGES
+from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
+from snowball.defenses.snowball.top_down import Growth, grow
+from snowball.defenses.snowball.vae import VaeSettings
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+LEAST_VOTERS = 4
+GAP_RANGE = (2, 15)
+UNKNOWN_ROUNDS = 100
+"""Rounds that a share of rounds is taken of where their number is not known."""
+
+
+@dataclass(frozen=True)
+class SnowballMinus:
+    """Average the few updates that most others vote for: Snowball's bottom-up election alone.
+
+    Attributes:
+        clusters: into how many a voter parts its peers (the paper's K-check); "gap" finds it in the first round.
+        layers: the layers that vote: "ends" for the first and last weight layer, "all" weight layers, or their names.
+        first_share: share of the updates that is elected, rounded up (the paper's M-check over K).
+        ballot_floor: the least that a ballot counts, the clearest counting 1; 0 is the paper's.
+    """
+
+    clusters: int | Literal["gap"] = "gap"
+    layers: Layers = "ends"
+    first_share: float = 0.1
+    ballot_floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        check_share("first_share", self.first_share)
+        if not 0 <= self.ballot_floor <= 1:
+            raise SettingError(f"ballot_floor must lie in [0, 1], got {self.ballot_floor}")
+        if self.clusters != "gap" and self.clusters < 2:
+            raise SettingError(f"clusters must be 2 or more, or 'gap', got {self.clusters}")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Hold the bottom-up election."""
+        layers = voting_layers(updates.layout, self.layers)
+        if len(updates) < LEAST_VOTERS:
+            return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), {}, context.state)
+        start = perf_counter()
+        clusters = self._clusters(updates, layers, context)
+        ballots = bottom_up(updates, layers, clusters, self.ballot_floor)
+        selectees = highest(updates, ballots.totals, share_of(self.first_share, len(updates), ceil))
+        facts = {"clusters": clusters, **evidence(ballots), "seconds.bottom_up": perf_counter() - start}
+        elected, more = self._grow(updates, layers, selectees, ballots.totals, context)
+        return Verdict(weighted_mean(updates, elected), elected, {**facts, **more}, {"clusters": clusters})
+
+    def _clusters(self, updates: Updates, layers: tuple[str, ...], context: Context) -> int:
+        """The set number of clusters, or the first round's average of what the Gap statistic finds in each layer."""
+        most = len(updates) - 1
+        if self.clusters != "gap":
+            if self.clusters > most:
+                raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
+            return self.clusters
+        if context.state is not None and "clusters" in context.state:
+            return min(int(context.state["clusters"]), most)
+        order, rng = updates.order, context.stream("gap")
+        grams = [updates.gram(layer)[order][:, order] for layer in layers]
+        found = [gap_clusters(gram, GAP_RANGE[0], min(GAP_RANGE[1], most), rng) for gram in grams]
+        return round(sum(found) / len(found))
+
+    def _grow(
+        self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """No top-down election here: the selectees are the elected."""
+        return selectees, seats(selectees, votes)
+
+
+@dataclass(frozen=True)
+class Snowball(SnowballMinus):
+    """Average the updates that others vote for, and those that resemble them: both elections.
+
+    Attributes:
+        target_share: share of the updates that is elected in the end, rounded down (the paper's M over K).
+        step_share: share that joins in one step of the top-down election, rounded up (M^E over K).
+        grow_after: the top-down election is held after this share of the rounds, or, if an int, after this round (T^V);
+            where the number of rounds is not known, a share is one of 100 rounds.
+        judge: how candidates are scored: "vae" as published, "vae-span" on coordinates of the updates' span, or
+            "distance", the mean squared distance to the elected.
+        vae: the settings of the VAE, for the judges that use one.
+    """
+
+    target_share: float = 0.5
+    step_share: float = 0.04
+    grow_after: float = 0.25
+    judge: Literal["vae", "vae-span", "distance"] = "distance"
+    vae: VaeSettings = field(default_factory=VaeSettings)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        super().__post_init__()
+        check_share("target_share", self.target_share)
+        check_share("step_share", self.step_share)
+        if self.target_share < self.first_share:
+            raise SettingError(f"target_share {self.target_share} is below first_share {self.first_share}")
+        if self.grow_after < 0 or (isinstance(self.grow_after, float) and self.grow_after > 1):
+            raise SettingError(f"grow_after must be a share of the rounds in [0, 1] or a round, got {self.grow_after}")
+        if self.judge not in JUDGES:
+            raise SettingError(f"judge {self.judge!r} is not one of {', '.join(JUDGES)}")
+
+    def _grow(
+        self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """After the first rounds, hold the top-down election."""
+        if context.round <= self._last_round_without(context):
+            return selectees, seats(selectees, votes)
+        start = perf_counter()
+        target = share_of(self.target_share, len(updates), floor)
+        step = share_of(self.step_share, len(updates), ceil)
+        judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"))
+        growth = grow(updates, selectees, target, step, judge)
+        return growth.elected, {**seats(selectees, votes, growth), "seconds.top_down": perf_counter() - start}
+
+    def _last_round_without(self, context: Context) -> float:
+        if isinstance(self.grow_after, int):
+            return self.grow_after
+        return self.grow_after * (context.rounds or UNKNOWN_ROUNDS)
+
+
+def evidence(ballots: Ballots) -> dict[str, Tensor | float]:
+    """The ballots as facts of a verdict."""
+    facts: dict[str, Tensor | float] = {"votes": ballots.totals}
+    parts = {"votes": ballots.votes, "clarity": ballots.clarity, "weight": ballots.weight}
+    for name, by_layer in parts.items():
+        facts |= {f"{name}.{layer}": values for layer, values in by_layer.items()}
+    return facts
+
+
+def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dict[str, Tensor | float]:
+    """When, with what score and how clearly each row was elected.
+
+    For the selectees the score is the votes and the margin the lead over the best row that is none of them.
+    """
+    order = torch.where(selectees, 0, -1) if growth is None else growth.order
+    score = torch.full(votes.shape, torch.nan, dtype=torch.float64) if growth is None else growth.score.clone()
+    margin = torch.full_like(score, torch.nan) if growth is None else growth.margin.clone()
+    score[selectees] = votes[selectees]
+    margin[selectees] = votes[selectees] - votes[~selectees].max() if not selectees.all() else torch.nan
+    return {"order": order, "score": score, "margin": margin}

@@ -1,0 +1,47 @@
+"""The top-down election: the elected pick whoever resembles them, a few at a time."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.snowball.judges import Judge
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the elected grew.
+
+    Attributes:
+        elected: (n,) bool, everybody elected in the end.
+        order: (n,) the step at which a row joined: 0 for those elected before, -1 for those never.
+        score: (n,) the judge's score when a row joined, or the last one for those never; NaN for those before.
+        margin: (n,) how far a joining row's score lay below the best that did not join in its step; NaN elsewhere.
+    """
+
+    elected: Tensor
+    order: Tensor
+    score: Tensor
+    margin: Tensor
+
+
+def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Judge) -> Growth:
+    """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected."""
+    joined = torch.where(selectees[updates.order], 0, -1)  # in `Updates.order`, as are all below
+    score = torch.full(joined.shape, torch.nan, dtype=torch.float64)
+    margin = score.clone()
+    turn = 0
+    while (wanted := min(step, target - int((joined >= 0).sum()))) > 0:
+        turn += 1
+        candidates = (joined < 0).nonzero()[:, 0]
+        scores = judge((joined >= 0).nonzero()[:, 0], candidates).double()
+        ranked = scores.argsort(stable=True)
+        score[candidates] = scores
+        picked = ranked[:wanted]
+        joined[candidates[picked]] = turn
+        if len(candidates) > wanted:
+            margin[candidates[picked]] = scores[ranked[wanted]] - scores[picked]
+    rank = updates.order.argsort()
+    joined, score, margin = joined[rank], score[rank], margin[rank]
+    return Growth(joined >= 0, joined, score, margin)

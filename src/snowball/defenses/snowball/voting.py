@@ -1,0 +1,63 @@
+"""The paper's two ablations of the bottom-up election: votes at random, and votes for the centre.
+
+Qin et al., AAAI 2024, compared approaches. Neither is followed by a top-down election. A voter may vote for itself.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import highest, lowest, weighted_mean
+from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class VotingRandom:
+    """Every update votes for a few at random; those with most votes are averaged.
+
+    Attributes:
+        first_share: share of the updates that each votes for, and that is elected, rounded up.
+    """
+
+    first_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        check_share("first_share", self.first_share)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Draw the ballots and count them."""
+        count = share_of(self.first_share, len(updates), ceil)
+        draws = torch.rand(len(updates), len(updates), generator=context.stream("ballots"))
+        approved = draws.argsort(1)[:, :count]  # (voter, vote), rows in `Updates.order`
+        votes = torch.zeros(len(updates), dtype=torch.float64)
+        votes[updates.order] = approved.flatten().bincount(minlength=len(updates)).double()
+        elected = highest(updates, votes, count)
+        return Verdict(weighted_mean(updates, elected), elected, {"votes": votes})
+
+
+@dataclass(frozen=True)
+class VotingCenter:
+    """Every update votes for the few nearest to the mean of all; since all agree, these are averaged.
+
+    Attributes:
+        layers: the layers in which distance to the mean is taken, as in Snowball.
+        first_share: share of the updates that is elected, rounded up.
+    """
+
+    layers: Layers = "ends"
+    first_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no share."""
+        check_share("first_share", self.first_share)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Elect the rows nearest to the mean."""
+        layers = voting_layers(updates.layout, self.layers)
+        distances = torch.stack([updates.gram(layer).diagonal() for layer in layers]).sum(0)  # centred: to the mean
+        elected = lowest(updates, distances, share_of(self.first_share, len(updates), ceil))
+        return Verdict(weighted_mean(updates, elected), elected, {"distance": distances})

@@ -1,0 +1,222 @@
+"""What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snowball.errors import UpdateError
+
+BLOCK_ELEMENTS = 1 << 22
+"""Elements converted to float64 at a time: 32 MiB, whatever the number of rows and columns."""
+
+Arrays = Mapping[str, Tensor | np.ndarray]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a row belong to which tensor of the model."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, tensors: Arrays) -> "Layout":
+        """The layout of a model's tensors, in their order."""
+        return cls(tuple(tensors), tuple(tuple(tensor.shape) for tensor in tensors.values()))
+
+    @cached_property
+    def columns(self) -> dict[str, slice]:
+        """The columns of each tensor."""
+        edges = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
+        return {name: slice(*edges[i : i + 2]) for i, name in enumerate(self.names)}
+
+    @property
+    def width(self) -> int:
+        """Columns in a row."""
+        return sum(prod(shape) for shape in self.shapes)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the weight layers: tensors of two or more dimensions, or all tensors where there are none."""
+        matrices = tuple(name for name, shape in zip(self.names, self.shapes, strict=True) if len(shape) > 1)
+        return matrices or self.names
+
+    def flatten(self, tensors: Arrays) -> Tensor:
+        """One row from a model's tensors."""
+        self.check(tensors)
+        return torch.cat([torch.as_tensor(tensors[name]).reshape(-1) for name in self.names])
+
+    def split(self, row: Tensor) -> dict[str, Tensor]:
+        """A model's tensors from one row, as views."""
+        return {
+            name: row[columns].view(shape)
+            for (name, columns), shape in zip(self.columns.items(), self.shapes, strict=True)
+        }
+
+    def check(self, tensors: Arrays, owner: str = "the update") -> None:
+        """Refuse tensors of other names or shapes."""
+        if set(tensors) != set(self.names):
+            missing, extra = sorted(set(self.names) - set(tensors)), sorted(set(tensors) - set(self.names))
+            raise UpdateError(f"{owner} does not match the model: missing {missing}, unexpected {extra}")
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if tuple(tensors[name].shape) != shape:
+                raise UpdateError(f"{name!r} of {owner} has shape {tuple(tensors[name].shape)}, the model's is {shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What the server received this round, and nothing it could not know."""
+
+    values: Tensor  # (n, d) local minus global parameters
+    examples: Tensor  # (n,) training examples behind each row
+    clients: tuple[str, ...]  # (n,) stable ids, for ties and for defenses that keep history
+    layout: Layout
+    _grams: dict[str | None, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be elected from, before any work is done."""
+        if self.values.ndim != 2 or not self.values.is_floating_point():
+            shape, dtype = tuple(self.values.shape), self.values.dtype
+            raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
+        rows, width = self.values.shape
+        if not rows:
+            raise UpdateError("there are no updates to elect from")
+        if width != self.layout.width:
+            raise UpdateError(f"rows have {width} columns, the layout has {self.layout.width}")
+        if self.examples.shape != (rows,) or len(self.clients) != rows:
+            raise UpdateError(
+                f"{rows} updates need as many example counts and client ids, "
+                f"got {self.examples.numel()} and {len(self.clients)}"
+            )
+        if len(set(self.clients)) != rows:
+            twice = next(client for client in self.clients if self.clients.count(client) > 1)
+            raise UpdateError(f"client {twice!r} sent more than one of the {rows} updates")
+        for client, count in zip(self.clients, self.examples.tolist(), strict=True):
+            if not 0 < count < float("inf"):
+                raise UpdateError(f"client {client!r} reports {count} training examples; a positive number is needed")
+        self._refuse_non_finite()
+
+    def _refuse_non_finite(self) -> None:
+        squared = torch.zeros(len(self), dtype=torch.float64)
+        for columns in self._blocks(slice(0, self.layout.width)):
+            squared += torch.linalg.vector_norm(self.values[:, columns], dim=1, dtype=torch.float64) ** 2
+        for client, finite in zip(self.clients, squared.isfinite().tolist(), strict=True):
+            if not finite:
+                raise UpdateError(f"the update of client {client!r} holds NaN, infinite or overflowing numbers")
+
+    @classmethod
+    def from_layers(
+        cls,
+        layers: Arrays,
+        examples: Sequence[float] | Tensor | np.ndarray | None = None,
+        clients: Sequence[str] | None = None,
+    ) -> "Updates":
+        """Updates from one stacked tensor a layer: `{name: (n, ...)}`.
+
+        A single two-dimensional layer is used in place, so it may be a memory-mapped file of any size.
+        """
+        if not layers:
+            raise UpdateError("updates need at least one layer")
+        tensors = {name: torch.as_tensor(layer) for name, layer in layers.items()}
+        counts = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
+        first = next(iter(counts))
+        for name, count in counts.items():
+            if count != counts[first]:
+                raise UpdateError(f"layer {name!r} has {count} updates, layer {first!r} has {counts[first]}")
+        layout = Layout(tuple(tensors), tuple(tuple(tensor.shape[1:]) for tensor in tensors.values()))
+        flat = [
+            tensor.reshape(len(tensor), -1) if len(tensor) else tensor.new_empty(0, 0) for tensor in tensors.values()
+        ]
+        values = flat[0] if len(flat) == 1 else torch.cat(flat, 1)
+        return cls._of(values, layout, examples, clients)
+
+    @classmethod
+    def from_states(
+        cls,
+        base: Arrays,
+        states: Sequence[Arrays],
+        examples: Sequence[float] | Tensor | np.ndarray | None = None,
+        clients: Sequence[str] | None = None,
+    ) -> "Updates":
+        """Updates from the global tensors and each client's, e.g. their `state_dict()`s.
+
+        Integer tensors (counters of a normalisation layer) are no direction to vote on and are left out.
+        """
+        kept = {name: torch.as_tensor(tensor) for name, tensor in base.items()}
+        kept = {name: tensor for name, tensor in kept.items() if tensor.is_floating_point()}
+        layout = Layout.of(kept)
+        names = clients if clients is not None else [str(index) for index in range(len(states))]
+        values = torch.empty(len(states), layout.width, dtype=_row_type(kept))
+        for row, state, client in zip(values, states, names, strict=False):
+            layout.check(
+                {name: state[name] for name in state if name in kept or name not in base}, f"client {client!r}"
+            )
+            torch.sub(layout.flatten({name: state[name] for name in layout.names}), layout.flatten(kept), out=row)
+        return cls._of(values, layout, examples, clients)
+
+    @classmethod
+    def _of(
+        cls,
+        values: Tensor,
+        layout: Layout,
+        examples: Sequence[float] | Tensor | np.ndarray | None,
+        clients: Sequence[str] | None,
+    ) -> "Updates":
+        counts = torch.ones(len(values)) if examples is None else torch.as_tensor(examples)
+        ids = range(len(values)) if clients is None else clients
+        return cls(values, counts.to(torch.float64), tuple(map(str, ids)), layout)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The rows by example count, largest first, then by client id: how every tie is broken, and the order in which
+        sums are taken, so that results do not depend on the order of arrival to the last bit.
+        """
+        counts = self.examples.tolist()
+        return torch.tensor(sorted(range(len(self)), key=lambda row: (-counts[row], self.clients[row])))
+
+    def gram(self, layer: str | None = None) -> Tensor:
+        """The (n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
+        if layer not in self._grams:
+            names = self.layout.names if layer is None else (layer,)
+            self._grams[layer] = sum((self._layer_gram(name) for name in names), torch.zeros(()))
+        return self._grams[layer]
+
+    def _layer_gram(self, name: str) -> Tensor:
+        if name in self._grams:
+            return self._grams[name]
+        total = torch.zeros(len(self), len(self), dtype=torch.float64)
+        for columns in self._blocks(self.layout.columns[name]):
+            block = self.values[:, columns][self.order].to(torch.float64)
+            block -= block.mean(0)
+            total.addmm_(block, block.T)
+        rank = self.order.argsort()
+        return total[rank][:, rank]
+
+    def mean(self, weights: Tensor) -> Tensor:
+        """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
+        order = self.order[weights[self.order] > 0]
+        share = weights[order].to(torch.float64)
+        share = share / share.max()  # first, so that no sum of huge counts overflows
+        share = share / share.sum()
+        result = torch.empty(self.layout.width, dtype=self.values.dtype)
+        for columns in self._blocks(slice(0, self.layout.width)):
+            result[columns] = (share @ self.values[:, columns][order].to(torch.float64)).to(result.dtype)
+        return result
+
+    def _blocks(self, columns: slice) -> Iterator[slice]:
+        width = max(1, BLOCK_ELEMENTS // len(self))
+        for start in range(columns.start, columns.stop, width):
+            yield slice(start, min(start + width, columns.stop))
+
+
+def _row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
+    """float64 models stay float64; everything else is compared in float32."""
+    return torch.float64 if all(t.dtype == torch.float64 for t in tensors.values()) else torch.float32
