@@ -167,9 +167,9 @@ class Updates:
         examples: Sequence[float] | Tensor | np.ndarray | None,
         clients: Sequence[str] | None,
     ) -> "Updates":
-        counts = torch.ones(len(values)) if examples is None else torch.as_tensor(examples)
+        counts = torch.as_tensor(np.ones(len(values)) if examples is None else examples, dtype=torch.float64)
         ids = range(len(values)) if clients is None else clients
-        return cls(values, counts.to(torch.float64), tuple(map(str, ids)), layout)
+        return cls(values, counts, tuple(map(str, ids)), layout)
 
     def __len__(self) -> int:
         return len(self.values)

@@ -1,0 +1,214 @@
+"""The checks that every defense passes, for our own methods and for other people's.
+
+    from snowball.testing import check_defense
+
+    def test_my_defense():
+        check_defense(MyDefense())
+
+Needs hypothesis: `pip install 'snowball-fl[testing]'`.
+"""
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from snowball.defenses import Context, Defense, Verdict
+from snowball.errors import MissingExtra
+from snowball.rng import stream
+from snowball.updates import Layout, Updates
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+def toy_round(
+    clients: int = 20,
+    infected: int = 4,
+    distance: float = 6.0,
+    width: int = 40,
+    seed: int = 0,
+    dtype: Any = torch.float32,
+) -> Updates:
+    """A round of made-up updates in three layers; the last `infected` rows lie `distance` standard deviations away.
+
+    Example counts differ; client ids are "c00", "c01" and so on.
+    """
+    rng = stream(seed, "toy round")
+    rows = torch.randn(clients, width, generator=rng, dtype=torch.float64)
+    rows[clients - infected :, 0] += distance * (clients > infected)
+    layout = Layout(("first.weight", "middle.bias", "last.weight"), ((width - 4, 1), (2,), (1, 2)))
+    examples = torch.randint(10, 100, (clients,), generator=rng).double()
+    return Updates((rows * 1e-2).to(dtype), examples, tuple(f"c{row:02}" for row in range(clients)), layout)
+
+
+def check_defense(defense: Defense, examples: int = 20) -> None:
+    """Put a defense through every check of `CHECKS`, on rounds that hypothesis makes up.
+
+    Args:
+        defense: what to check.
+        examples: rounds to try.
+    """
+    try:
+        from hypothesis import HealthCheck, given, settings
+    except ImportError:
+        raise MissingExtra("check_defense needs hypothesis: pip install 'snowball-fl[testing]'") from None
+
+    @settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(_rounds())
+    def check(updates: Updates) -> None:
+        for check_one in CHECKS.values():
+            check_one(defense, updates)
+
+    check()
+
+
+def _rounds() -> "SearchStrategy[Updates]":
+    """Rounds of one to a dozen rows at any scale, some of them equal, some zero, some far away."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def made_up(draw: Callable[..., Any]) -> Updates:
+        clients = draw(st.integers(1, 12))
+        updates = toy_round(
+            clients,
+            infected=draw(st.integers(0, clients)),
+            distance=draw(st.sampled_from([0.0, 3.0, 1e3])),
+            width=draw(st.sampled_from([8, 60])),
+            seed=draw(st.integers(0, 2**16)),
+            dtype=draw(st.sampled_from([torch.float32, torch.float64])),
+        )
+        values = updates.values * 10.0 ** draw(st.integers(-6, 6))
+        for row, twin in draw(st.lists(st.tuples(*[st.integers(0, clients - 1)] * 2), max_size=3)):
+            values[row] = values[twin]
+        for row in draw(st.lists(st.integers(0, clients - 1), max_size=2)):
+            values[row] = 0
+        return replace(updates, values=values)
+
+    return made_up()
+
+
+def play(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
+    """Two rounds of the same updates, the second with the first one's state."""
+    base = updates.values.new_zeros(updates.layout.width)
+    first = defense(updates, Context(1, 2, base, seed))
+    return [first, defense(updates, Context(2, 2, base, seed, first.state))]
+
+
+def elects_somebody(defense: Defense, updates: Updates) -> None:
+    """A mask of the rows, with at least one in it."""
+    for verdict in play(defense, updates):
+        assert verdict.elected.dtype == torch.bool, f"elected must be bool, is {verdict.elected.dtype}"
+        assert verdict.elected.shape == (len(updates),), f"{len(updates)} rows, elected {verdict.elected.shape}"
+        assert verdict.elected.any(), "nobody was elected"
+
+
+def result_is_finite(defense: Defense, updates: Updates) -> None:
+    """A finite row of the updates' width and dtype."""
+    for verdict in play(defense, updates):
+        assert verdict.delta.shape == (updates.layout.width,), f"delta has shape {tuple(verdict.delta.shape)}"
+        assert verdict.delta.dtype == updates.values.dtype, f"{updates.values.dtype} became {verdict.delta.dtype}"
+        assert verdict.delta.isfinite().all(), "delta is not finite"
+
+
+def same_seed_same_verdict(defense: Defense, updates: Updates) -> None:
+    """Nothing but the seed decides what is random, and nothing is kept between calls."""
+    for once, again in zip(play(defense, updates), play(defense, updates), strict=True):
+        _assert_same(once, again)
+
+
+def input_is_untouched(defense: Defense, updates: Updates) -> None:
+    """Updates, base and state are left as they were."""
+    values, examples, base = updates.values.clone(), updates.examples.clone(), torch.ones(updates.layout.width)
+    first = defense(updates, Context(1, 2, base))
+    before = pickle.dumps(first.state)
+    defense(updates, Context(2, 2, base, state=first.state))
+    assert torch.equal(updates.values, values), "the updates were changed"
+    assert torch.equal(updates.examples, examples), "the example counts were changed"
+    assert (base == 1).all(), "the base was changed"
+    assert pickle.dumps(first.state) == before, "the state was changed in place"
+
+
+def row_order_is_irrelevant(defense: Defense, updates: Updates) -> None:
+    """The same clients are elected, and the same row results, in whatever order they answered."""
+    order = torch.randperm(len(updates), generator=stream(0, "order"))
+    moved = Updates(
+        updates.values[order], updates.examples[order], tuple(updates.clients[row] for row in order), updates.layout
+    )
+    for here, there in zip(play(defense, updates), play(defense, moved), strict=True):
+        assert torch.equal(here.elected[order], there.elected), "another row order elects other clients"
+        scale = float(updates.values.abs().max())
+        torch.testing.assert_close(here.delta, there.delta, rtol=1e-5, atol=1e-6 * scale)
+
+
+def survives_pickling(defense: Defense, updates: Updates) -> None:
+    """A copy in another process decides the same."""
+    copy = pickle.loads(pickle.dumps(defense))
+    for here, there in zip(play(defense, updates), play(copy, updates), strict=True):
+        _assert_same(here, there)
+
+
+def state_is_plain(defense: Defense, updates: Updates) -> None:
+    """State is nested dicts and lists of tensors, numbers, strings and None, so that a run can be resumed from disk."""
+    for verdict in play(defense, updates):
+        assert _plain(verdict.state), f"state holds more than tensors and numbers: {verdict.state}"
+
+
+def one_row_is_elected(defense: Defense, updates: Updates) -> None:
+    """A single update is no vote: it is taken."""
+    alone = Updates(updates.values[:1], updates.examples[:1], updates.clients[:1], updates.layout)
+    for verdict in play(defense, alone):
+        assert verdict.elected.all(), "the only update was not elected"
+        assert verdict.delta.isfinite().all(), "delta is not finite"
+
+
+def identical_rows_are_harmless(defense: Defense, updates: Updates) -> None:
+    """Rows that all agree, and rows that are all zero, give a finite result."""
+    for row in (updates.values[:1], torch.zeros_like(updates.values[:1])):
+        same = replace(updates, values=row.repeat(len(updates), 1))
+        for verdict in play(defense, same):
+            assert verdict.elected.any(), "nobody was elected among identical rows"
+            assert verdict.delta.isfinite().all(), "delta is not finite"
+
+
+CHECKS: Mapping[str, Callable[[Defense, Updates], None]] = {
+    check.__name__: check
+    for check in (
+        elects_somebody,
+        result_is_finite,
+        same_seed_same_verdict,
+        input_is_untouched,
+        row_order_is_irrelevant,
+        survives_pickling,
+        state_is_plain,
+        one_row_is_elected,
+        identical_rows_are_harmless,
+    )
+}
+
+
+def _assert_same(one: Verdict, other: Verdict) -> None:
+    assert torch.equal(one.delta, other.delta), "the same seed gave another row"
+    assert torch.equal(one.elected, other.elected), "the same seed elected others"
+    facts = [
+        {name: fact for name, fact in verdict.facts.items() if not name.startswith("seconds.")}
+        for verdict in (one, other)
+    ]
+    assert facts[0].keys() == facts[1].keys(), "the same seed gave other facts"
+    for name, fact in facts[0].items():
+        torch.testing.assert_close(
+            torch.as_tensor(fact), torch.as_tensor(facts[1][name]), rtol=0, atol=0, equal_nan=True
+        )
+
+
+def _plain(state: Any) -> bool:
+    if isinstance(state, Mapping):
+        return all(isinstance(key, str) and _plain(value) for key, value in state.items())
+    if isinstance(state, list | tuple):
+        return all(map(_plain, state))
+    return state is None or isinstance(state, Tensor | bool | int | float | str)

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from snowball.defenses import Context, FedAvg, Ideal
+from snowball.defenses.ops import clip_factors, highest, lowest, squared_distances, weighted_mean
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+ROUND = Updates.from_layers({"w": torch.tensor([[1.0], [2.0], [9.0]])}, examples=[1, 3, 4])
+
+
+def test_fedavg_and_ideal_by_hand() -> None:
+    assert FedAvg()(ROUND, Context(1)).delta.item() == 5.375
+    verdict = Ideal({"2"})(ROUND, Context(1))
+    assert verdict.delta.item() == 1.75
+    assert verdict.elected.tolist() == [True, True, False]
+
+
+def test_ideal_leaves_the_model_alone_where_all_are_malicious() -> None:
+    verdict = Ideal({"0", "1", "2"})(ROUND, Context(1))
+    assert verdict.delta.item() == 0
+    assert not verdict.elected.any()
+
+
+def test_equal_scores_go_to_the_larger_then_to_the_lower_id() -> None:
+    updates = Updates.from_layers({"w": torch.zeros(4, 1)}, examples=[1, 2, 2, 1], clients=["a", "c", "b", "d"])
+    assert lowest(updates, torch.zeros(4), 1).tolist() == [False, False, True, False]
+    assert highest(updates, torch.zeros(4), 3).tolist() == [True, True, True, False]
+
+
+def test_nobody_elected_means_no_change() -> None:
+    assert weighted_mean(ROUND, torch.zeros(3, dtype=torch.bool)).tolist() == [0.0]
+
+
+def test_clip_factors_shorten_what_is_too_long() -> None:
+    assert clip_factors(torch.tensor([0.0, 1.0, 4.0]), 2.0).tolist() == [1.0, 1.0, 0.5]
+    with pytest.raises(SettingError, match="positive, got 0"):
+        clip_factors(torch.ones(1), 0)
+
+
+def test_distances_from_a_gram_matrix() -> None:
+    updates = Updates.from_layers({"w": torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])})
+    expected = torch.tensor([[0.0, 25, 1], [25, 0, 18], [1, 18, 0]], dtype=torch.float64)
+    torch.testing.assert_close(squared_distances(updates.gram()), expected)
+
+
+@pytest.mark.parametrize("arguments", [(0,), (-1,), (3, 2)])
+def test_a_round_that_cannot_be_is_refused(arguments: tuple[int, ...]) -> None:
+    with pytest.raises(SettingError, match="cannot be"):
+        Context(*arguments)

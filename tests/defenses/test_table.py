@@ -1,0 +1,62 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from snowball.defenses import DEFENSES, Context, Snowball, VaeSettings, Verdict
+from snowball.testing import CHECKS, check_defense, toy_round
+from snowball.updates import Updates
+
+QUICK = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+def test_every_defense_in_the_table_passes_every_check(name: str) -> None:
+    check_defense(DEFENSES[name]())
+
+
+@pytest.mark.parametrize("judge", ["vae", "vae-span"])
+def test_the_learned_judges_pass_every_check(judge: str) -> None:
+    check_defense(Snowball(judge=judge, vae=QUICK), examples=5)
+
+
+@dataclass
+class Faulty:
+    """A defense with one fault of each kind that a check must find."""
+
+    fault: str
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fault == "survives_pickling":
+            self.key = lambda: None
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        self.calls += 1
+        n = len(updates)
+        elected = torch.ones(n, dtype=torch.bool)
+        delta, state = updates.values.mean(0), None
+        if self.fault == "elects_somebody":
+            elected = ~elected
+        if self.fault == "result_is_finite":
+            delta = delta / 0
+        if self.fault == "same_seed_same_verdict":
+            delta = delta + self.calls
+        if self.fault == "input_is_untouched":
+            updates.values.mul_(2)
+        if self.fault == "row_order_is_irrelevant":
+            elected = torch.arange(n) == 0
+        if self.fault == "state_is_plain":
+            state = {"more": {1, 2}}
+        if self.fault == "one_row_is_elected" and n == 1:
+            elected = ~elected
+        if self.fault == "identical_rows_are_harmless" and updates.values.var(0, correction=0).sum() == 0:
+            delta = delta / 0
+        return Verdict(delta, elected, {}, state)
+
+
+@pytest.mark.parametrize("fault", CHECKS)
+def test_every_check_finds_its_fault(fault: str) -> None:
+    with pytest.raises((AssertionError, AttributeError, TypeError)):
+        CHECKS[fault](Faulty(fault), toy_round())
+    CHECKS[fault](Faulty("none"), toy_round())

@@ -1,0 +1,143 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snowball import updates as module
+from snowball.errors import UpdateError
+from snowball.testing import toy_round
+from snowball.updates import Layout, Updates
+
+
+def test_layout_takes_a_model_apart_and_together() -> None:
+    tensors = {"w": torch.arange(6.0).view(2, 3), "b": torch.tensor([7.0]), "s": torch.tensor(8.0)}
+    layout = Layout.of(tensors)
+    row = layout.flatten(dict(reversed(tensors.items())))
+    assert row.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert layout.width == 8
+    for name, tensor in layout.split(row).items():
+        assert torch.equal(tensor, tensors[name])
+
+
+def test_weights_are_the_tensors_of_two_or_more_dimensions() -> None:
+    assert Layout(("a", "b", "c"), ((2, 2), (2,), (1, 2, 2))).weights == ("a", "c")
+    assert Layout(("a", "b"), ((2,), (3,))).weights == ("a", "b")
+
+
+@given(seed=st.integers(0, 100), block=st.sampled_from([1, 7, 64, 1 << 22]))
+def test_gram_is_the_inner_products_of_centred_rows_whatever_the_block(seed: int, block: int) -> None:
+    updates = toy_round(seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_ELEMENTS", block)
+        whole = updates.gram()
+        first = updates.gram("first.weight")
+    rows = updates.values.double().numpy()
+    rows = rows - rows.mean(0)
+    np.testing.assert_allclose(whole, rows @ rows.T, atol=1e-15)
+    part = rows[:, updates.layout.columns["first.weight"]]
+    np.testing.assert_allclose(first, part @ part.T, atol=1e-15)
+
+
+def test_gram_keeps_small_differences_beside_a_large_common_part() -> None:
+    common = torch.full((1, 1000), 1000.0)
+    small = torch.randn(6, 1000, generator=torch.Generator().manual_seed(0)) * 1e-3
+    rows = (common + small).double()  # what float32 holds of it is what must come out
+    updates = Updates.from_layers({"w": rows.float()[:, None]})
+    exact = rows.float().double().numpy()
+    exact = exact - exact.mean(0)
+    np.testing.assert_allclose(updates.gram(), exact @ exact.T, rtol=1e-9, atol=1e-12)
+
+
+def test_gram_and_mean_do_not_depend_on_row_order_to_the_last_bit() -> None:
+    updates = toy_round(clients=33, seed=5)
+    order = torch.randperm(33, generator=torch.Generator().manual_seed(1))
+    moved = Updates(
+        updates.values[order], updates.examples[order], tuple(updates.clients[i] for i in order), updates.layout
+    )
+    assert torch.equal(updates.gram()[order][:, order], moved.gram())
+    assert torch.equal(updates.mean(updates.examples), moved.mean(moved.examples))
+
+
+def test_mean_is_the_weighted_average_and_reads_no_row_of_weight_zero() -> None:
+    updates = Updates.from_layers({"w": torch.tensor([[1.0], [2.0], [9.0]])}, examples=[1, 3, 4])
+    assert updates.mean(updates.examples).item() == 5.375
+    assert updates.mean(torch.tensor([1.0, 3.0, 0.0])).item() == 1.75
+
+
+def test_mean_does_not_overflow() -> None:
+    updates = Updates.from_layers({"w": torch.full((3, 1), 3e38)}, examples=[1e308] * 3)
+    assert updates.mean(updates.examples).item() == pytest.approx(3e38)
+
+
+def test_order_is_by_examples_then_client() -> None:
+    updates = Updates.from_layers({"w": torch.zeros(4, 1)}, examples=[5, 9, 5, 9], clients=["b", "d", "a", "c"])
+    assert updates.order.tolist() == [3, 1, 2, 0]
+
+
+def test_from_states_subtracts_the_global_model_and_leaves_counters_out() -> None:
+    base = {"w": np.ones((2, 2), np.float32), "steps": np.array(3)}
+    states = [{"w": torch.full((2, 2), 3.0), "steps": torch.tensor(4)}, {"w": np.zeros((2, 2), np.float32), "steps": 1}]
+    updates = Updates.from_states(base, states, examples=[1, 2], clients=["x", "y"])
+    assert updates.values.tolist() == [[2.0] * 4, [-1.0] * 4]
+    assert updates.layout.names == ("w",)
+
+
+def test_from_layers_uses_one_memory_mapped_layer_in_place(tmp_path: Path) -> None:
+    file = np.memmap(tmp_path / "rows", np.float32, "w+", shape=(4, 100))
+    file[:] = np.arange(400).reshape(4, 100)
+    updates = Updates.from_layers({"w": file})
+    assert updates.values.data_ptr() == file.ctypes.data
+    assert torch.equal(updates.gram(), Updates.from_layers({"w": torch.tensor(np.array(file))}).gram())
+
+
+def broken(**changes: object) -> Updates:
+    """A sound round with some arguments replaced."""
+    arguments = {"examples": [1.0, 2.0], "clients": ["a", "b"], "layers": {"w": torch.zeros(2, 3)}} | changes
+    return Updates.from_layers(arguments.pop("layers"), **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layers": {}}, "at least one layer"),
+        ({"layers": {"w": torch.zeros(0, 3)}, "examples": [], "clients": []}, "no updates"),
+        ({"layers": {"w": torch.zeros(2, 3), "v": torch.zeros(3, 3)}}, "'v' has 3 updates, layer 'w' has 2"),
+        ({"layers": {"w": torch.zeros(2, 3, dtype=torch.int64)}}, "floating-point"),
+        ({"layers": {"w": torch.tensor([[0.0, 1.0], [torch.nan, 0.0]])}}, "client 'b' holds NaN"),
+        ({"layers": {"w": torch.tensor([[0.0, torch.inf], [0.0, 0.0]])}}, "client 'a' holds NaN"),
+        ({"layers": {"w": torch.full((2, 2), 1e200, dtype=torch.float64)}}, "client 'a' holds NaN, infinite or over"),
+        ({"examples": [1.0, -2.0]}, "client 'b' reports -2.0 training examples"),
+        ({"examples": [0.0, 1.0]}, "client 'a' reports 0.0"),
+        ({"examples": [torch.nan, 1.0]}, "client 'a' reports nan"),
+        ({"examples": [torch.inf, 1.0]}, "client 'a' reports inf"),
+        ({"examples": [1.0]}, "got 1 and 2"),
+        ({"clients": ["a"]}, "got 2 and 1"),
+        ({"clients": ["a", "a"]}, "client 'a' sent more than one of the 2 updates"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(UpdateError, match=said) as caught:
+        broken(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"w": torch.zeros(2, 3), "v": torch.zeros(1)}, r"client '1'.*\(2, 3\).*\(2, 2\)"),
+        ({"w": torch.zeros(2, 2)}, r"client '1' does not match the model: missing \['v'\], unexpected \[\]"),
+        ({"w": torch.zeros(2, 2), "v": torch.zeros(1), "x": torch.zeros(1)}, r"missing \[\], unexpected \['x'\]"),
+    ],
+)
+def test_states_of_another_model_are_refused(state: dict[str, torch.Tensor], said: str) -> None:
+    base = {"w": torch.zeros(2, 2), "v": torch.zeros(1)}
+    with pytest.raises(UpdateError, match=said):
+        Updates.from_states(base, [base, state])
+
+
+def test_rows_of_different_width_are_refused() -> None:
+    with pytest.raises(UpdateError, match="rows have 3 columns, the layout has 4"):
+        Updates(torch.zeros(2, 3), torch.ones(2), ("a", "b"), Layout(("w",), ((2, 2),)))
