@@ -1,0 +1,278 @@
+"""A run's folder: run.json (what was asked), rounds.jsonl (what happened), summary.json (how it ended), checkpoint/.
+
+A round's record is plain JSON:
+    round                     from 1
+    participants              client ids
+    malicious, elected        a bool a participant
+    main_accuracy, backdoor_accuracy, false_positive_rate, false_negative_rate
+                              fractions, or null where there is nothing to measure
+    seconds                   {train, defense, evaluate, ...}
+    facts                     the defense's evidence: a number, or a list with an entry a participant (optional)
+    map                       [x, y] a participant, the round's updates in two dimensions (optional)
+"""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from snowball.errors import RunError
+
+Record = dict[str, Any]
+"""One line of rounds.jsonl."""
+
+RUN, ROUNDS, SUMMARY, CHECKPOINT = FILES = ("run.json", "rounds.jsonl", "summary.json", "checkpoint")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's folder; `create` starts one, `open` takes one up."""
+
+    path: Path
+    run: dict[str, Any]
+
+    @classmethod
+    def create(cls, path: str | Path, run: Mapping[str, Any], overwrite: bool = False) -> "RunFolder":
+        """Start a run's folder; with `overwrite`, the files of the run that it holds go first."""
+        folder = Path(path)
+        with _faults_of(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            present = [folder / name for name in FILES if os.path.lexists(folder / name)]
+            if present and not overwrite:
+                raise RunError(
+                    f"{folder} already holds a run ({present[0].name}): resume it, overwrite it or go elsewhere"
+                )
+            for file in present:
+                _remove(file)
+        write_json(folder / RUN, run)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "RunFolder":
+        """The run in this folder; nothing is changed."""
+        folder = Path(path)
+        if not (folder / RUN).is_file():
+            raise RunError(f"{folder} is not a run's folder: it has no {RUN}")
+        return cls(folder, _object(folder / RUN))
+
+    def rounds(self) -> list[Record]:
+        """The records so far, without a last line that a crash or a full disk tore."""
+        return [record for _, record in self._lines()]
+
+    def summary(self) -> dict[str, Any] | None:
+        """How the run ended; None while it has not."""
+        return _object(self.path / SUMMARY) if (self.path / SUMMARY).exists() else None
+
+    def append(self, record: Record) -> None:
+        """Add a round: the whole line reaches the disk, or none of it."""
+        line = _dumps(record, sort_keys=True).encode() + b"\n"
+        with _faults_of(self.path / ROUNDS), (self.path / ROUNDS).open("a+b", buffering=0) as file:
+            end = _cut_torn_line(file)
+            try:
+                if file.write(line) != len(line):
+                    raise OSError("the disk is full")
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
+
+    def truncate(self, round: int) -> None:
+        """Forget what came after this round, its summary included, to go on from a checkpoint."""
+        kept = b"".join(line for line, record in self._lines() if record["round"] <= round)
+        write_bytes(self.path / ROUNDS, kept)
+        with _faults_of(self.path / SUMMARY):
+            (self.path / SUMMARY).unlink(missing_ok=True)
+
+    def write_summary(self) -> dict[str, Any]:
+        """Close the run with the summary of its rounds."""
+        summary = summarise(self.rounds())
+        write_json(self.path / SUMMARY, summary)
+        return summary
+
+    def _lines(self) -> Iterator[tuple[bytes, Record]]:
+        """Every whole line of rounds.jsonl, raw and read."""
+        path = self.path / ROUNDS
+        with _faults_of(path):
+            lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            yield line + b"\n", _record(line, f"line {number} of {path}")
+
+
+def error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[float | None, float | None]:
+    """Infected elected among infected, and benign left out among benign; None where there are none of them."""
+    counts = {(bad, chosen): 0 for bad in (True, False) for chosen in (True, False)}
+    for bad, chosen in zip(malicious, elected, strict=True):
+        counts[bool(bad), bool(chosen)] += 1
+    infected, benign = counts[True, True] + counts[True, False], counts[False, True] + counts[False, False]
+    return (
+        counts[True, True] / infected if infected else None,
+        counts[False, False] / benign if benign else None,
+    )
+
+
+def summarise(rounds: Sequence[Record]) -> dict[str, Any]:
+    """A run's headline: its best round and the backdoor of that round, its last round, the election over all rounds."""
+    evaluated = [record for record in rounds if record["main_accuracy"] is not None]
+    false_positive_rate, false_negative_rate = error_rates(
+        (bad for record in rounds for bad in record["malicious"]),
+        (chosen for record in rounds for chosen in record["elected"]),
+    )
+    return {
+        "best": _headline(max(evaluated, key=lambda record: record["main_accuracy"], default=None)),
+        "last": _headline(evaluated[-1] if evaluated else None),
+        "false_positive_rate": false_positive_rate,
+        "false_negative_rate": false_negative_rate,
+        "seconds": _total_seconds(rounds),
+    }
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a JSON file whole or not at all; numbers that are not finite become null."""
+    write_bytes(Path(path), _dumps(value, indent=2).encode() + b"\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file."""
+    with _faults_of(Path(path)):
+        content = Path(path).read_bytes()
+    return _loads(content, str(path))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside the file, then swap: whoever reads sees the old content or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with _faults_of(path):
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)  # noqa: PTH105
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def finite(value: Any) -> Any:
+    """The same plain JSON with null for numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value
+
+
+def _headline(record: Record | None) -> Record | None:
+    return record and {name: record[name] for name in ("round", "main_accuracy", "backdoor_accuracy")}
+
+
+def _total_seconds(rounds: Sequence[Record]) -> dict[str, float]:
+    names = sorted({name for record in rounds for name in record["seconds"]})
+    return {name: math.fsum(record["seconds"].get(name, 0.0) for record in rounds) for name in names}
+
+
+def _is_fraction(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= 1)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
+
+
+def _is_point(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(entry is None or _is_number(entry) for entry in value)
+
+
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "round": lambda value: isinstance(value, int) and value >= 1,
+    "participants": _are(str),
+    "malicious": _are(bool),
+    "elected": _are(bool),
+    "main_accuracy": _is_fraction,
+    "backdoor_accuracy": _is_fraction,
+    "false_positive_rate": _is_fraction,
+    "false_negative_rate": _is_fraction,
+    "seconds": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "facts": lambda value: isinstance(value, dict),
+    "map": lambda value: value is None or (isinstance(value, list) and all(map(_is_point, value))),
+}
+"""What a record holds, and the check of each."""
+
+OPTIONAL: Record = {"facts": {}, "map": None}
+"""What stands for a field that a record may leave out."""
+
+PARALLEL = ("malicious", "elected", "map")
+"""Fields with an entry a participant."""
+
+
+def _record(line: bytes, place: str) -> Record:
+    """The record on a line, or a sentence that says what is wrong with it."""
+    record = _loads(line, place)
+    if not isinstance(record, dict):
+        raise RunError(f"{place} is not a round's record: an object was expected, got {type(record).__name__}")
+    record = OPTIONAL | record
+    for name, fits in FIELDS.items():
+        if name not in record:
+            raise RunError(f"{place} is not a round's record: it has no {name!r}")
+        if not fits(record[name]):
+            raise RunError(f"{place} is not a round's record: its {name!r} cannot be {str(record[name])[:60]}")
+    for name in PARALLEL:
+        if record[name] is not None and len(record[name]) != len(record["participants"]):
+            counts = f"{len(record['participants'])} participants and {len(record[name])} of {name!r}"
+            raise RunError(f"{place} is not a round's record: it has {counts}")
+    return record
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def _dumps(value: Any, **layout: Any) -> str:
+    return json.dumps(finite(value), allow_nan=False, **layout)
+
+
+def _loads(content: bytes, place: str) -> Any:
+    try:
+        return finite(json.loads(content))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{place} is not valid JSON: {error}") from error
+
+
+def _cut_torn_line(file: IO[bytes]) -> int:
+    """Cut what follows the last whole line; where the file ends then."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - 1))
+    if file.read(1) not in (b"", b"\n"):
+        file.seek(0)
+        end = file.truncate(file.read().rfind(b"\n") + 1)
+    return end
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@contextmanager
+def _faults_of(path: Path) -> Iterator[None]:
+    """Say what the file system refuses in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path} cannot be used: {error.strerror or error}") from error

@@ -1,0 +1,112 @@
+"""The page: a template, a style, a script and the runs' numbers, all in one file that asks the network for nothing."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from snowball.errors import RunError
+from snowball.records import Record, RunFolder, finite, write_bytes
+from snowball.report.story import headline, outcome, story
+from snowball.report.table import HEADERS, STAGES, run_names, table
+
+MOST_FACTS = 24
+"""Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
+
+
+def write_html(folders: Sequence[RunFolder], path: str | Path) -> None:
+    """Write the report on these runs to one self-contained page."""
+    if not folders:
+        raise RunError(f"there is no run to report on in {path}")
+    rows = table(folders)
+    plotly, script = get_plotlyjs(), _asset("page.js")
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text = page.from_string(_asset("page.html.j2")).render(
+        headline=headline(rows),
+        story=story(rows),
+        headers=HEADERS,
+        rows=[(row.cells(), outcome(row.last_main_accuracy, row.last_backdoor_accuracy)) for row in rows],
+        settings=[(row.name, json.dumps(folder.run, indent=2)) for row, folder in zip(rows, folders, strict=True)],
+        data=Markup(safe_json(page_data(folders))),
+        style=Markup(_asset("page.css")),
+        plotly=Markup(plotly),
+        script=Markup(script),
+        scripts=Markup(" ".join(map(_digest, (plotly, script)))),
+    )
+    write_bytes(Path(path), text.encode())
+
+
+def page_data(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """What the page draws, with no more digits than a screen can show."""
+    return [
+        {"name": name, "rounds": [_round(record) for record in folder.rounds()]}
+        for name, folder in zip(run_names(folders), folders, strict=True)
+    ]
+
+
+def safe_json(value: Any) -> str:
+    """JSON that is still JSON inside a script element, whatever names are in it."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only: no U+2028 gets through
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _round(record: Record) -> dict[str, Any]:
+    columns, numbers = _facts(record)
+    return {
+        "round": record["round"],
+        "main": short(record["main_accuracy"]),
+        "backdoor": short(record["backdoor_accuracy"]),
+        "falsePositive": short(record["false_positive_rate"]),
+        "falseNegative": short(record["false_negative_rate"]),
+        "seconds": [short(record["seconds"].get(stage)) for stage in STAGES],
+        "clients": record["participants"],
+        "malicious": [int(bad) for bad in record["malicious"]],
+        "elected": [int(chosen) for chosen in record["elected"]],
+        "map": short(record["map"]),
+        "columns": columns,
+        "numbers": numbers,
+    }
+
+
+def _facts(record: Record) -> tuple[dict[str, list[Any]], dict[str, float]]:
+    """The facts that are a number a participant, and those that are one number; others have no place on the page."""
+    names = [name for name in record["facts"] if not name.startswith("seconds.")]
+    names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
+    facts = {name: record["facts"][name] for name in names}
+    columns = {name: short(fact) for name, fact in facts.items() if _is_column(fact, len(record["participants"]))}
+    numbers = {name: short(fact) for name, fact in facts.items() if isinstance(fact, int | float)}
+    return dict(list(columns.items())[:MOST_FACTS]), dict(list(numbers.items())[:MOST_FACTS])
+
+
+def _is_column(fact: Any, length: int) -> bool:
+    return (
+        isinstance(fact, list)
+        and len(fact) == length
+        and all(entry is None or isinstance(entry, int | float) for entry in fact)
+    )
+
+
+def short(value: Any) -> Any:
+    """The same numbers in five digits."""
+    if isinstance(value, list):
+        return [short(entry) for entry in value]
+    if not isinstance(value, float):
+        return value
+    rounded = float(f"{value:.5g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def _asset(name: str) -> str:
+    return (files("snowball.report") / name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    """A script's source expression for the page's content policy: no other script runs, wherever it comes from."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

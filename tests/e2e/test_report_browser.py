@@ -1,0 +1,177 @@
+"""The report in a real browser: another page holds it in a frame, uses its controls and says what it sees."""
+
+import html
+import json
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball.records import RunFolder
+from snowball.report import write_html
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--allow-file-access-from-files",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=8000",
+    "--window-size=1600,1200",
+    "--dump-dom",
+)
+FAKES = runpy.run_path(str(Path(__file__).parents[1] / "report" / "conftest.py"))
+make_run: Callable[..., RunFolder] = FAKES["make_run"]
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome is installed")
+
+WATCHER = """<!DOCTYPE html><meta charset="utf-8"><pre id="seen"></pre>
+<iframe id="frame" src="report.html#%s" style="width:%dpx;height:3000px;border:0"></iframe>
+<script>
+const frame = document.getElementById("frame");
+frame.onload = async () => {
+  const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement, seen = {};
+  const find = (id) => page.getElementById(id);
+  const count = (selector) => page.querySelectorAll(selector).length;
+  const rest = () => new Promise((done) => setTimeout(done, 300));
+  const enter = (id, value, kind) => {
+    find(id).value = value;
+    find(id).dispatchEvent(new view.Event(kind, {bubbles: true}));
+    return rest();
+  };
+  const look = () => ({
+    run: page.querySelector("#run-choice input:checked + span").textContent,
+    round: find("round-number").textContent,
+    words: find("round-words").textContent,
+    first: page.querySelector("#picks tbody tr")?.innerText,
+    facts: [...find("fact").options].map((each) => each.value),
+    participants: count("#picks tbody tr"),
+    points: count("#map .scatterlayer .point"),
+    bars: count("#evidence .point"),
+    curves: count("#backdoor-curve .scatterlayer .trace"),
+    grid: count("#grid image"),
+    frames: count("#grid .shapelayer path"),
+    links: count("svg a"),
+    hovers: count(".hoverlayer .hovertext"),
+    scripts: page.scripts.length,
+    images: page.images.length,
+    address: view.location.hash,
+    ready: root.dataset.ready,
+    theme: root.dataset.theme,
+    paper: view.getComputedStyle(page.body).backgroundColor,
+    overflow: root.scrollWidth - root.clientWidth,
+    requests: view.performance.getEntriesByType("resource").map((each) => each.name),
+  });
+  await rest();
+  try { %s } catch (error) { seen.error = String(error); }
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+};
+</script>"""
+
+
+def watch(folder: Path, runs: list[RunFolder], steps: str, address: str = "", width: int = 1200) -> dict[str, Any]:
+    """What the steps saw of the report on these runs; what the console said would be a fault."""
+    write_html(runs, folder / "report.html")
+    (folder / "watcher.html").write_text(WATCHER % (address, width, steps), encoding="utf-8")
+    command = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}", (folder / "watcher.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    found = re.search(r'<pre id="seen">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found, f"the browser showed nothing: {done.stderr[-2000:]}"
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
+    assert "error" not in seen, seen
+    return seen
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [make_run(folder / name, name) for name in ("fedavg", "snowball")]
+
+
+def test_controls_change_what_is_shown(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    seen = watch(
+        tmp_path,
+        two_runs,
+        """seen.start = look();
+        await enter("round", 1, "input"); seen.slid = look();
+        find("next").click(); await rest(); seen.next = look();
+        await enter("fact", "clarity.fc1.weight", "change"); seen.fact = look();
+        page.querySelectorAll("#run-choice input")[0].click(); await rest(); seen.fedavg = look();
+        find("theme").click(); await rest(); seen.toggled = look();""",
+    )
+    start = seen["start"]
+    assert (start["run"], start["round"], start["ready"]) == ("snowball", "20 of 20", "yes")
+    assert (start["points"], start["bars"], start["participants"], start["curves"], start["grid"]) == (50, 50, 50, 2, 1)
+    assert (start["requests"], start["frames"]) == ([], 1)
+    assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")
+    assert seen["slid"]["first"].split("\t")[:3] == ["seated first", "client-005", "◆ infected"]
+    assert seen["next"]["round"] == "3 of 20"
+    assert "fact=clarity.fc1.weight" in seen["fact"]["address"]
+    assert (seen["fedavg"]["run"], seen["fedavg"]["round"], seen["fedavg"]["bars"]) == ("fedavg", "3 of 20", 0)
+    assert seen["fedavg"]["words"].startswith("50 of 50 elected, among them 10 of 10 infected.")
+    assert (start["theme"], seen["toggled"]["theme"]) == ("light", "dark")
+    assert start["paper"] != seen["toggled"]["paper"]
+
+
+def test_an_address_names_a_view_on_a_phone(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    steps = """seen.first = look();
+        view.location.hash = "run=fedavg&round=7&theme=light"; await rest(); seen.second = look();"""
+    seen = watch(tmp_path, two_runs, steps, "run=snowball&round=2&theme=dark", width=390)
+    first, second = seen["first"], seen["second"]
+    assert (first["run"], first["round"], first["theme"], first["overflow"]) == ("snowball", "2 of 20", "dark", 0)
+    assert (second["run"], second["round"], second["theme"], second["overflow"]) == ("fedavg", "7 of 20", "light", 0)
+
+
+def test_hostile_names_stay_names(tmp_path: Path) -> None:
+    code = "</script><script>console.error(1)</script><img src=x onerror=console.error(2)>"
+    hostile = f"{code}<a href='http://localhost/'>x</a>%{{x}}"
+    changes = {
+        "participants": [f"{hostile}{index}" for index in range(50)],
+        "facts": {hostile: [1.0] * 50, "__proto__": [2.0] * 50},
+    }
+    run = make_run(tmp_path / hostile.replace("/", "_"), "fedavg", rounds=1, **changes)
+    steps = """const spots = {map: {curveNumber: 3, pointNumber: 0}, "main-curve": {curveNumber: 0, pointNumber: 0}};
+        for (const [id, spot] of Object.entries(spots)) view.Plotly.Fx.hover(id, [spot]);
+        await rest(); seen.page = look();"""
+    seen = watch(tmp_path, [run], steps)["page"]
+    assert (seen["scripts"], seen["images"], seen["hovers"], seen["links"]) == (3, 0, 2, 0)
+    assert (seen["round"], seen["points"], seen["bars"]) == ("1 of 1", 50, 50)
+    assert hostile in seen["facts"]
+    assert hostile in seen["first"]
+
+
+def test_runs_with_little_to_show(tmp_path: Path) -> None:
+    clean = make_run(
+        tmp_path / "clean",
+        "snowball",
+        rounds=2,
+        malicious=[False] * 50,
+        backdoor_accuracy=None,
+        false_positive_rate=None,
+    )
+    bare = make_run(tmp_path / "bare", "fedavg", rounds=1, map=None, facts={"odd": "text"})
+    empty = RunFolder.create(tmp_path / "empty", {})
+    seen = watch(
+        tmp_path,
+        [empty, bare, clean],
+        """for (const name of ["clean", "bare", "empty", "clean"]) {
+          view.location.hash = `run=${name}`; await rest(); seen[name] = look(); find("theme").click(); await rest();
+        }""",
+    )
+    assert seen["clean"]["words"].startswith("30 of 50 elected; none was infected.")
+    assert (seen["clean"]["points"], seen["clean"]["bars"], seen["clean"]["grid"]) == (50, 50, 1)
+    assert (seen["bare"]["round"], seen["bare"]["points"], seen["bare"]["bars"]) == ("1 of 1", 0, 0)
+    assert (seen["empty"]["words"], seen["empty"]["participants"]) == ("This run has no round to show yet.", 0)

@@ -1,0 +1,93 @@
+"""Two made-up runs that look like real ones: 20 rounds, 50 participants, 10 of them infected."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from snowball.records import Record, RunFolder, error_rates
+from snowball.rng import numpy_stream
+
+PARTICIPANTS, INFECTED, ROUNDS = 50, 10, 20
+
+
+def fedavg_round(number: int) -> Record:
+    return fake_round("fedavg", number, np.ones(PARTICIPANTS, bool), {})
+
+
+def snowball_round(number: int) -> Record:
+    """An election that is fooled once, early on, and never again."""
+    draw = numpy_stream(0, "snowball", number)
+    malicious = infected(number)
+    votes = np.where(malicious, draw.normal(6, 3, PARTICIPANTS), draw.normal(20, 5, PARTICIPANTS)).clip(0)
+    votes[np.flatnonzero(malicious)[: int(number == 2)]] = 29.5
+    ranking = votes.argsort()[::-1]
+    order = np.full(PARTICIPANTS, -1)
+    order[ranking[:6]] = 0
+    order[ranking[6:30]] = np.arange(1, 25)
+    score = np.where(order == 0, None, draw.normal(0, 1, PARTICIPANTS).round(4) - (order < 0))
+    facts = {
+        "votes": votes.tolist(),
+        "votes.fc1.weight": (votes / 2).tolist(),
+        "clarity.fc1.weight": draw.gamma(2, 8, PARTICIPANTS).tolist(),
+        "order": order.tolist(),
+        "score": score.tolist(),
+        "margin": np.where(order > 0, draw.gamma(1, 0.1, PARTICIPANTS), None).tolist(),
+        "clusters": 3,
+    }
+    return fake_round("snowball", number, order >= 0, facts)
+
+
+def infected(number: int) -> np.ndarray:
+    positions = numpy_stream(0, "infected", number).permutation(PARTICIPANTS)[:INFECTED]
+    return np.isin(np.arange(PARTICIPANTS), positions)
+
+
+def fake_round(name: str, number: int, elected: np.ndarray, facts: Record) -> Record:
+    draw = numpy_stream(0, name, number, "common")
+    malicious = infected(number)
+    places = draw.normal(0, 1, (PARTICIPANTS, 2)) * np.where(malicious, 0.35, 1)[:, None]
+    places[malicious] += np.array([3.0, 1.2])
+    progress = 1 - np.exp(-number / 4)
+    backdoor = 0.97 * (1 - np.exp(-number / 3)) if name == "fedavg" else 0.02 + 0.1 * np.exp(-((number - 3) ** 2) / 2)
+    false_positive_rate, false_negative_rate = error_rates(malicious, elected)
+    return {
+        "round": number,
+        "participants": [f"client-{identity:03}" for identity in draw.choice(200, PARTICIPANTS, replace=False)],
+        "malicious": malicious.tolist(),
+        "elected": elected.tolist(),
+        "main_accuracy": 0.1 + 0.8 * progress + draw.normal(0, 0.008),
+        "backdoor_accuracy": float(backdoor + abs(draw.normal(0, 0.006))),
+        "false_positive_rate": false_positive_rate,
+        "false_negative_rate": false_negative_rate,
+        "seconds": {
+            "train": draw.normal(4, 0.3),
+            "defense": 0.05 if name == "fedavg" else draw.normal(0.9, 0.1),
+            "evaluate": draw.normal(0.6, 0.05),
+        },
+        "facts": facts,
+        "map": places.tolist(),
+    }
+
+
+MAKERS: dict[str, Callable[[int], Record]] = {"fedavg": fedavg_round, "snowball": snowball_round}
+
+
+def make_run(folder: Path, defense: str, rounds: int = ROUNDS, **changes: object) -> RunFolder:
+    """A finished run of some rounds, each with these fields changed."""
+    run = RunFolder.create(folder, {"settings": {"defense": {"name": defense}, "attack": "badnets"}, "seed": 0})
+    for number in range(1, rounds + 1):
+        run.append(MAKERS[defense](number) | changes)
+    run.write_summary()
+    return run
+
+
+@pytest.fixture(name="make_run")
+def give_make_run() -> Callable[..., RunFolder]:
+    return make_run
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[RunFolder]:
+    return [make_run(tmp_path / name, name) for name in MAKERS]

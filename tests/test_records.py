@@ -1,0 +1,258 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball import records
+from snowball.errors import RunError
+from snowball.records import RunFolder, error_rates, read_json, summarise, write_json
+
+
+def a_round(number: int, **changes: Any) -> records.Record:
+    return {
+        "round": number,
+        "participants": ["a", "b", "c", "d"],
+        "malicious": [True, True, False, False],
+        "elected": [True, False, True, True],
+        "main_accuracy": 0.5,
+        "backdoor_accuracy": 0.25,
+        "false_positive_rate": 0.5,
+        "false_negative_rate": 0.0,
+        "seconds": {"train": 1.5, "defense": 0.25},
+        "facts": {"votes": [4, 1, 3, 3]},
+        "map": [[0.0, 1.0]] * 4,
+    } | changes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", {"seed": 7})
+
+
+def numbers(folder: RunFolder) -> list[int]:
+    return [record["round"] for record in folder.rounds()]
+
+
+def test_what_is_appended_is_read_back(folder: RunFolder) -> None:
+    written = [a_round(1), a_round(2, backdoor_accuracy=None)]
+    for record in written:
+        folder.append(record)
+    again = RunFolder.open(folder.path)
+    assert (again.run, again.rounds(), again.summary()) == ({"seed": 7}, written, None)
+
+
+def test_a_new_run_has_no_rounds(folder: RunFolder) -> None:
+    assert folder.rounds() == []
+    assert folder.write_summary()["best"] is None
+
+
+def test_facts_and_map_may_be_left_out(folder: RunFolder) -> None:
+    record = a_round(1)
+    del record["facts"], record["map"]
+    folder.append(record)
+    assert (folder.rounds()[0]["facts"], folder.rounds()[0]["map"]) == ({}, None)
+
+
+def test_lines_do_not_depend_on_the_order_of_keys(folder: RunFolder) -> None:
+    folder.append(a_round(1, facts={"x": 0.1, "y": 1e-17}))
+    folder.append(dict(reversed(a_round(1, facts={"y": 1e-17, "x": 0.1}).items())))
+    first, second = (folder.path / "rounds.jsonl").read_bytes().splitlines()
+    assert first == second
+    assert b'"x": 0.1, "y": 1e-17' in first
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"round": 3, "participants": ["a', json.dumps(a_round(3)).encode()])
+def test_a_torn_last_line_is_not_read_and_goes_with_the_next_round(folder: RunFolder, torn: bytes) -> None:
+    folder.append(a_round(1))
+    folder.append(a_round(2))
+    with (folder.path / "rounds.jsonl").open("ab") as file:
+        file.write(torn)
+    assert numbers(folder) == [1, 2]
+    folder.append(a_round(3))
+    assert numbers(folder) == [1, 2, 3]
+
+
+def test_a_first_line_may_be_torn(folder: RunFolder) -> None:
+    (folder.path / "rounds.jsonl").write_bytes(b'{"round"')
+    folder.append(a_round(1))
+    assert numbers(folder) == [1]
+
+
+def test_a_round_that_does_not_reach_the_disk_leaves_nothing(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.append(a_round(1))
+    before = (folder.path / "rounds.jsonl").read_bytes()
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(RunError, match=r"rounds\.jsonl cannot be used: No space left"):
+        folder.append(a_round(2))
+    monkeypatch.undo()
+    assert (folder.path / "rounds.jsonl").read_bytes() == before
+    folder.append(a_round(2))
+    assert numbers(folder) == [1, 2]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    write_json(tmp_path / "a.json", {"old": 1})
+    monkeypatch.setattr(os, function, refuse)
+    with pytest.raises(RunError, match=r"a\.json"):
+        write_json(tmp_path / "a.json", {"new": 2})
+    assert read_json(tmp_path / "a.json") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
+    write_json(folder.path / "a.json", {"x": [float("nan"), (float("inf"), 1.5)], "y": -float("inf")})
+    assert json.loads((folder.path / "a.json").read_text(), parse_constant=pytest.fail) == {
+        "x": [None, [None, 1.5]],
+        "y": None,
+    }
+    folder.append(a_round(1, facts={"score": [float("nan"), 1.0, 2.0, 3.0]}))
+    assert folder.rounds()[0]["facts"]["score"] == [None, 1.0, 2.0, 3.0]
+
+
+def test_truncate_keeps_the_bytes_of_earlier_rounds(folder: RunFolder) -> None:
+    folder.append(a_round(1))
+    folder.append(a_round(2))
+    kept = (folder.path / "rounds.jsonl").read_bytes()
+    folder.append(a_round(3))
+    folder.write_summary()
+    folder.truncate(2)
+    assert (folder.path / "rounds.jsonl").read_bytes() == kept
+    assert folder.summary() is None
+    folder.truncate(0)
+    assert folder.rounds() == []
+
+
+def test_summary_by_hand() -> None:
+    rounds = [
+        a_round(1, main_accuracy=0.6, backdoor_accuracy=0.1),
+        a_round(2, main_accuracy=0.8, backdoor_accuracy=0.3),
+        a_round(3, main_accuracy=0.8, backdoor_accuracy=0.0, elected=[True, True, True, False]),
+        a_round(
+            4,
+            main_accuracy=0.7,
+            backdoor_accuracy=0.9,
+            malicious=[False] * 4,
+            elected=[False] * 4,
+            seconds={"train": 2.0},
+        ),
+    ]
+    assert summarise(rounds) == {
+        "best": {"round": 2, "main_accuracy": 0.8, "backdoor_accuracy": 0.3},
+        "last": {"round": 4, "main_accuracy": 0.7, "backdoor_accuracy": 0.9},
+        "false_positive_rate": 4 / 6,
+        "false_negative_rate": 5 / 10,
+        "seconds": {"defense": 0.75, "train": 6.5},
+    }
+
+
+def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:
+    folder.append(a_round(1))
+    assert folder.write_summary() == folder.summary() == summarise([a_round(1)])
+
+
+def test_a_round_that_was_not_evaluated_is_no_headline() -> None:
+    summary = summarise([a_round(1, main_accuracy=0.4), a_round(2, main_accuracy=None, backdoor_accuracy=None)])
+    assert summary["best"] == summary["last"] == {"round": 1, "main_accuracy": 0.4, "backdoor_accuracy": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("malicious", "elected", "rates"),
+    [
+        ([True, True, False, False, False], [True, False, False, True, True], (0.5, 1 / 3)),
+        ([False, False], [True, False], (None, 0.5)),
+        ([True], [True], (1.0, None)),
+        ([], [], (None, None)),
+    ],
+)
+def test_error_rates(malicious: list[bool], elected: list[bool], rates: tuple[float | None, float | None]) -> None:
+    assert error_rates(malicious, elected) == rates
+
+
+@pytest.mark.parametrize("name", ["run.json", "rounds.jsonl", "summary.json", "checkpoint"])
+def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(RunError, match=f"{tmp_path} already holds a run \\({name}\\)"):
+        RunFolder.create(tmp_path, {})
+
+
+def test_overwriting_removes_the_files_of_a_run_and_nothing_else(folder: RunFolder) -> None:
+    folder.append(a_round(1))
+    folder.write_summary()
+    (folder.path / "checkpoint").mkdir()
+    (folder.path / "checkpoint" / "model.safetensors").write_bytes(b"")
+    (folder.path / "notes.txt").write_text("mine")
+    RunFolder.create(folder.path, {"seed": 8}, overwrite=True)
+    assert sorted(path.name for path in folder.path.iterdir()) == ["notes.txt", "run.json"]
+    assert RunFolder.open(folder.path).run == {"seed": 8}
+
+
+def test_overwriting_does_not_follow_a_link_out_of_the_folder(folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (folder.path / "checkpoint").symlink_to(tmp_path / "precious")
+    RunFolder.create(folder.path, {}, overwrite=True)
+    assert (tmp_path / "precious").is_dir()
+    assert not (folder.path / "checkpoint").is_symlink()
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file cannot be used: File exists"):
+        RunFolder.create(tmp_path / "file", {})
+    with pytest.raises(RunError, match=r"file is not a run's folder: it has no run\.json"):
+        RunFolder.open(tmp_path / "file")
+
+
+def test_run_json_must_be_an_object(folder: RunFolder) -> None:
+    write_json(folder.path / "run.json", [1])
+    with pytest.raises(RunError, match=r"run\.json must hold a JSON object, not a list"):
+        RunFolder.open(folder.path)
+
+
+BROKEN = {
+    "not JSON": (b"{nope}", "not valid JSON"),
+    "not text": (b'"\xff"', "not valid JSON"),
+    "too deep": (b"[" * 100_000, "not valid JSON"),
+    "no object": (b"[1]", "an object was expected, got list"),
+    "no round": (json.dumps({"participants": []}).encode(), "it has no 'round'"),
+    "rate above one": (json.dumps(a_round(2, main_accuracy=1.5)).encode(), "its 'main_accuracy' cannot be 1.5"),
+    "number as client": (json.dumps(a_round(2, participants=[1, 2, 3, 4])).encode(), "its 'participants' cannot be"),
+    "too few elected": (json.dumps(a_round(2, elected=[True])).encode(), "4 participants and 1 of 'elected'"),
+    "crooked map": (json.dumps(a_round(2, map=[[1, 2, 3]] * 4)).encode(), "its 'map' cannot be"),
+    "short map": (json.dumps(a_round(2, map=[[1, 2]])).encode(), "4 participants and 1 of 'map'"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_line_is_named(folder: RunFolder, case: str) -> None:
+    line, fault = BROKEN[case]
+    folder.append(a_round(1))
+    with (folder.path / "rounds.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(RunError, match=r"line 2 of .*rounds\.jsonl is not") as caught:
+        folder.rounds()
+    assert fault in str(caught.value)
+
+
+def test_a_broken_or_missing_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{\n"x": }')
+    with pytest.raises(RunError, match=r"a\.json is not valid JSON: .*line 2"):
+        read_json(tmp_path / "a.json")
+    with pytest.raises(RunError, match=r"b\.json cannot be used: No such file"):
+        read_json(tmp_path / "b.json")
+
+
+def test_names_with_line_breaks_stay_on_their_line(folder: RunFolder) -> None:
+    hostile = ["a\nb", "a\u2028b", "a\x85b", "\ud800"]
+    folder.append(a_round(1, participants=hostile))
+    folder.append(a_round(2))
+    assert folder.rounds()[0]["participants"] == hostile
+    assert numbers(folder) == [1, 2]
