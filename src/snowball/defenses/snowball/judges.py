@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.ops import squared_distances
-from snowball.defenses.snowball.gap import coordinates
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.updates import Updates
 
@@ -83,6 +82,13 @@ def _ordered_differences(rows: Tensor) -> Tensor:
     first, second = torch.cartesian_prod(torch.arange(len(rows)), torch.arange(len(rows))).T
     apart = first != second
     return rows[first[apart]] - rows[second[apart]]
+
+
+def coordinates(gram: Tensor) -> Tensor:
+    """(n, n - 1) principal coordinates of the rows behind a Gram matrix: the same distances, whatever the columns."""
+    values, vectors = torch.linalg.eigh(gram)
+    rows: Tensor = vectors * values.clamp(min=0).sqrt()
+    return rows.flip(1)[:, :-1]
 
 
 def _gram(updates: Updates, layers: Sequence[str]) -> Tensor:

@@ -29,7 +29,9 @@ from snowball.errors import SettingError
 from snowball.updates import Updates
 
 LEAST_VOTERS = 4
-GAP_RANGE = (2, 15)
+LEAST_CLUSTERS, MOST_CLUSTERS = 2, 15
+"""Where the paper's Gap statistic looks."""
+
 UNKNOWN_ROUNDS = 100
 """Rounds that a share of rounds is taken of where their number is not known."""
 
@@ -64,25 +66,24 @@ class SnowballMinus:
         if len(updates) < LEAST_VOTERS:
             return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), {}, context.state)
         start = perf_counter()
-        clusters = self._clusters(updates, layers, context)
+        found = self._find_clusters(updates, layers, context)
+        clusters = min(found, most_clusters(updates)) if self.clusters == "gap" else found
         ballots = bottom_up(updates, layers, clusters, self.ballot_floor)
         selectees = highest(updates, ballots.totals, share_of(self.first_share, len(updates), ceil))
         facts = {"clusters": clusters, **evidence(ballots), "seconds.bottom_up": perf_counter() - start}
         elected, more = self._grow(updates, layers, selectees, ballots.totals, context)
-        return Verdict(weighted_mean(updates, elected), elected, {**facts, **more}, {"clusters": clusters})
+        return Verdict(weighted_mean(updates, elected), elected, {**facts, **more}, {"clusters": found})
 
-    def _clusters(self, updates: Updates, layers: tuple[str, ...], context: Context) -> int:
+    def _find_clusters(self, updates: Updates, layers: tuple[str, ...], context: Context) -> int:
         """The set number of clusters, or the first round's average of what the Gap statistic finds in each layer."""
-        most = len(updates) - 1
         if self.clusters != "gap":
-            if self.clusters > most:
+            if self.clusters >= len(updates):
                 raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
             return self.clusters
-        if context.state is not None and "clusters" in context.state:
-            return min(int(context.state["clusters"]), most)
-        order, rng = updates.order, context.stream("gap")
-        grams = [updates.gram(layer)[order][:, order] for layer in layers]
-        found = [gap_clusters(gram, GAP_RANGE[0], min(GAP_RANGE[1], most), rng) for gram in grams]
+        if context.state is not None:
+            return int(context.state["clusters"])
+        most = most_clusters(updates)
+        found = [gap_clusters(updates, layer, LEAST_CLUSTERS, most, context.stream("gap", layer)) for layer in layers]
         return round(sum(found) / len(found))
 
     def _grow(
@@ -141,6 +142,11 @@ class Snowball(SnowballMinus):
         if isinstance(self.grow_after, int):
             return self.grow_after
         return self.grow_after * (context.rounds or UNKNOWN_ROUNDS)
+
+
+def most_clusters(updates: Updates) -> int:
+    """The most clusters that "gap" may use: a cluster of one is no vote, so half as many as there are updates."""
+    return min(MOST_CLUSTERS, len(updates) // 2)
 
 
 def evidence(ballots: Ballots) -> dict[str, Tensor | float]:

@@ -1,0 +1,122 @@
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from snowball.defenses.snowball.judges import JUDGES, _ordered_differences
+from snowball.defenses.snowball.top_down import grow
+from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.errors import SettingError
+from snowball.rng import stream
+from snowball.updates import Updates
+
+POINTS = [0, 0.1, 0.2, 0.5, 0.9, 1.5, 4, 5]
+QUICK = VaeSettings(first_epochs=20, tune_epochs=5, hidden=32, latent=8)
+
+
+def line(points: Sequence[float] = POINTS) -> Updates:
+    return Updates.from_layers({"w": torch.tensor(points)[:, None]})
+
+
+def mask(size: int, *chosen: int) -> Tensor:
+    return torch.isin(torch.arange(size), torch.tensor(chosen))
+
+
+def squares(points: Tensor, elected: Tensor, candidates: Tensor) -> Tensor:
+    return (points[candidates, None] - points[elected]).square().sum(1)
+
+
+def test_the_worked_example_of_growth() -> None:
+    points = torch.tensor(POINTS)
+    growth = grow(line(), mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates))
+    assert growth.order.tolist() == [0, 0, 1, 1, 2, -1, -1, -1]
+    assert growth.elected.tolist() == [True] * 5 + [False] * 3
+
+
+def test_evidence_of_each_pick() -> None:
+    points = torch.tensor(POINTS, dtype=torch.float64)
+    growth = grow(line(), mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates))
+    torch.testing.assert_close(growth.score[2:4], torch.tensor([0.05, 0.41], dtype=torch.float64))
+    runner_up = 0.9**2 + 0.8**2  # of the first step
+    torch.testing.assert_close(growth.margin[2:4], runner_up - growth.score[2:4])
+    assert growth.score[:2].isnan().all()
+    assert growth.margin[[0, 1, 5, 6, 7]].isnan().all()
+    assert growth.score[5:].isfinite().all()
+
+
+def test_rows_may_arrive_in_any_order() -> None:
+    order = torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
+    updates = line()
+    moved = Updates(
+        updates.values[order], updates.examples, tuple(updates.clients[row] for row in order), updates.layout
+    )
+    for name in JUDGES:
+        here = grow(updates, mask(8, 0, 1), 5, 2, JUDGES[name](updates, ("w",), QUICK, stream(1)))
+        there = grow(moved, mask(8, 0, 1)[order], 5, 2, JUDGES[name](moved, ("w",), QUICK, stream(1)))
+        assert torch.equal(here.order[order], there.order)
+
+
+def test_everybody_can_be_elected_without_a_runner_up() -> None:
+    points = torch.tensor(POINTS)
+    growth = grow(line(), mask(8, 0), 8, 3, lambda elected, candidates: squares(points, elected, candidates))
+    assert growth.elected.all()
+    assert growth.margin[-1].isnan()
+
+
+def test_more_selectees_than_the_target_stay() -> None:
+    assert (
+        grow(line(), mask(8, 0, 1, 2), 2, 1, lambda elected, candidates: candidates).order.tolist()
+        == [0] * 3 + [-1] * 5
+    )
+
+
+def test_distance_is_the_mean_square_over_the_layers_together() -> None:
+    rows = torch.tensor([[0.0, 0], [3, 4], [1, 0], [0, 2]])
+    updates = Updates.from_layers({"a": rows[:, None, :1], "b": rows[:, None, 1:]})
+    scores = JUDGES["distance"](updates, ("a", "b"), QUICK, stream(1))(torch.tensor([0, 2]), torch.tensor([1, 3]))
+    torch.testing.assert_close(scores, torch.tensor([(25 + 20) / 2, (4 + 5) / 2], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_every_judge_prefers_what_resembles_the_elected(name: str) -> None:
+    rows = torch.randn(12, 30, generator=torch.Generator().manual_seed(0)) * 0.1
+    rows[9:] += 1.0
+    updates = Updates.from_layers({"w": rows[:, None]})
+    judge = JUDGES[name](updates, ("w",), QUICK, stream(1))
+    assert grow(updates, mask(12, 0, 1, 2), 9, 2, judge).elected.tolist() == [True] * 9 + [False] * 3
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_one_selectee_picks_its_nearest(name: str) -> None:
+    judge = JUDGES[name](line(), ("w",), QUICK, stream(1))
+    assert grow(line(), mask(8, 3), 2, 1, judge).order.tolist() == [-1, -1, 1, 0, -1, -1, -1, -1]
+
+
+def test_the_span_has_the_distances_of_the_rows() -> None:
+    rows = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
+    updates = Updates.from_layers({"a": rows[:, None, :15], "b": rows[:, None, 15:]})
+    judge = JUDGES["vae-span"](updates, ("a", "b"), QUICK, stream(1))
+    ratio = torch.cdist(judge.rows, judge.rows) / torch.cdist(rows, rows).fill_diagonal_(1)  # type: ignore[attr-defined]
+    torch.testing.assert_close(ratio[~torch.eye(9, dtype=torch.bool)], ratio[0, 1].expand(72), rtol=1e-4, atol=0)
+
+
+def test_differences_are_of_all_ordered_pairs() -> None:
+    assert sorted(_ordered_differences(torch.tensor([[0.0], [1], [5]])).flatten().tolist()) == [-5, -4, -1, 1, 4, 5]
+
+
+def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(3, 20)
+    torch.set_rng_state(before)
+    vae = Vae(20, VaeSettings(hidden=32, latent=8), stream(1), batch=8, bounded=False)
+    untrained = vae.errors(rows).mean()
+    vae.learn(rows, 60)
+    assert vae.errors(rows).mean() < 0.5 * untrained
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"])
+def test_settings_of_no_network_are_refused(name: str) -> None:
+    with pytest.raises(SettingError, match=f"vae.{name} must be positive, got 0"):
+        VaeSettings(**{name: 0})
