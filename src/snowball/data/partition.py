@@ -1,0 +1,123 @@
+"""Ways to deal training samples out to clients.
+
+Each gives the indices of every client's samples, in ascending order; together they cover every sample exactly once.
+`natural` alone may leave samples out: those of clients that have too few.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from snowball.errors import SettingError
+
+Indices = npt.NDArray[np.int64]
+Parts = tuple[Tensor, ...]  # one (n_i,) int64 tensor a client
+
+
+def iid(labels: Tensor, clients: int, rng: np.random.Generator) -> Parts:
+    """Equal shares at random; sizes differ by one at most."""
+    _check(len(labels), clients, minimum=1)
+    return _sorted(np.array_split(rng.permutation(len(labels)), clients))
+
+
+def dirichlet(labels: Tensor, clients: int, rng: np.random.Generator, alpha: float = 0.5, minimum: int = 10) -> Parts:
+    """Each class shared out in proportions drawn from a symmetric Dirichlet distribution (Hsu, Qi, Brown 2019).
+
+    Clients left with fewer than `minimum` samples are topped up from the largest ones.
+    """
+    _check(len(labels), clients, minimum)
+    if not 0 < alpha * clients < np.inf:
+        raise SettingError(f"alpha must be positive and finite for {clients} clients together, got {alpha}")
+    held: list[list[Indices]] = [[] for _ in range(clients)]  # by client, by class
+    for members in map(rng.permutation, _by_value(labels)):
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = (shares.cumsum()[:-1] * len(members)).astype(np.int64)
+        for client, part in enumerate(np.split(members, cuts)):
+            held[client].append(part)
+    _top_up(held, minimum)
+    return _sorted([np.concatenate(parts) for parts in held])
+
+
+def _top_up(held: list[list[Indices]], minimum: int) -> None:
+    """Move samples from the largest clients' most common classes until nobody has fewer than the minimum.
+
+    The donor loses what it has most of and the receiver gets few classes, so that little of the skew is lost.
+    """
+    sizes = np.array([sum(map(len, parts)) for parts in held])
+    while (receiver := sizes.argmin()) != (donor := sizes.argmax()) and sizes[receiver] < minimum:
+        label = max(range(len(held[donor])), key=lambda label: len(held[donor][label]))
+        moved = min(minimum - sizes[receiver], sizes[donor] - minimum, len(held[donor][label]))
+        given, held[donor][label] = np.split(held[donor][label], [moved])
+        held[receiver][label] = np.concatenate([held[receiver][label], given])
+        sizes[receiver] += moved
+        sizes[donor] -= moved
+
+
+def pathological(labels: Tensor, clients: int, rng: np.random.Generator, classes_per_client: int = 2) -> Parts:
+    """Each client gets so many classes and no sample of any other (after McMahan et al. 2017).
+
+    Classes are shared out evenly among their holders, where the original deals shards of the sorted samples, whose
+    edges give some clients a class more.
+    """
+    _check(len(labels), clients, minimum=1)
+    members = [rng.permutation(indices) for indices in _by_value(labels)]
+    if not 1 <= classes_per_client <= len(members) <= clients * classes_per_client:
+        raise SettingError(
+            f"{clients} clients of {classes_per_client} classes each cannot share out {len(members)} classes"
+        )
+    holders = _deal_classes(len(members), clients, classes_per_client, rng)
+    held: list[list[Indices]] = [[] for _ in range(clients)]
+    for indices, owners in zip(members, holders, strict=True):
+        if len(indices) < len(owners):
+            raise SettingError(f"{len(indices)} samples of a class are too few for its {len(owners)} clients")
+        for owner, part in zip(owners, np.array_split(indices, len(owners)), strict=True):
+            held[owner].append(part)
+    return _sorted([np.concatenate(parts) for parts in held])
+
+
+def _deal_classes(classes: int, clients: int, per_client: int, rng: np.random.Generator) -> list[list[int]]:
+    """The clients that hold each class: every client takes the classes that have the fewest so far, ties at random."""
+    holders: list[list[int]] = [[] for _ in range(classes)]
+    for client in range(clients):
+        order = rng.permutation(classes).tolist()
+        for label in sorted(order, key=lambda label: len(holders[label]))[:per_client]:
+            holders[label].append(client)
+    return holders
+
+
+def natural(groups: Tensor, minimum: int = 1) -> Parts:
+    """The clients that the data came with; those with fewer than `minimum` samples are left out."""
+    parts = _by_value(groups)
+    kept = [part for part in parts if len(part) >= minimum]
+    if not kept:
+        raise SettingError(f"none of the {len(parts)} clients has the {minimum} samples asked for")
+    return _sorted(kept)
+
+
+PARTITIONS: dict[str, Callable[..., Parts]] = {
+    "iid": iid,
+    "dirichlet": dirichlet,
+    "pathological": pathological,
+    "natural": natural,
+}
+
+
+def _check(samples: int, clients: int, minimum: int) -> None:
+    if clients < 1 or minimum < 0:
+        raise SettingError(f"{clients} clients of at least {minimum} samples each cannot be")
+    if samples < clients * minimum:
+        raise SettingError(f"{samples} samples are too few for {clients} clients of at least {minimum}")
+
+
+def _by_value(values: Tensor) -> list[Indices]:
+    """The indices of each value that occurs, by ascending value."""
+    order = values.numpy().argsort(kind="stable")
+    _, starts = np.unique(values.numpy()[order], return_index=True)
+    return np.split(order, starts[1:])
+
+
+def _sorted(parts: list[Indices]) -> Parts:
+    return tuple(torch.from_numpy(np.sort(part)) for part in parts)

@@ -1,0 +1,28 @@
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    """Serves folders on this machine and gives their addresses."""
+    with ExitStack() as running:
+
+        def start(folder: Path) -> str:
+            server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+            running.enter_context(server)
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            running.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}/"
+
+        yield start

@@ -1,0 +1,183 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from snowball.data.partition import PARTITIONS, Parts, dirichlet, iid, natural, pathological
+from snowball.errors import SettingError
+from snowball.rng import numpy_stream
+
+CLASSES = 10
+BALANCED = torch.arange(5000) % CLASSES
+
+some_labels = st.lists(st.integers(0, 5), min_size=1, max_size=300).map(lambda values: torch.tensor(values))
+some_clients = st.integers(1, 25)
+some_seeds = st.integers(0, 2**32)
+
+
+def covers_once(parts: Parts, count: int) -> bool:
+    """Whether the parts hold every index below `count` once, each in ascending order."""
+    ascending = all(torch.equal(part, part.sort().values) and part.dtype == torch.int64 for part in parts)
+    return ascending and sorted(torch.cat(parts).tolist()) == list(range(count))
+
+
+def histograms(parts: Parts, labels: Tensor) -> Tensor:
+    """(clients, classes) samples of each class that a client holds."""
+    return torch.stack([labels[part].bincount(minlength=CLASSES) for part in parts])
+
+
+def same(first: Parts, second: Parts) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_the_table_holds_every_partition() -> None:
+    assert list(PARTITIONS.values()) == [iid, dirichlet, pathological, natural]
+
+
+@given(some_labels, some_clients, some_seeds)
+def test_iid_deals_everything_out_evenly(labels: Tensor, clients: int, seed: int) -> None:
+    if len(labels) < clients:
+        with pytest.raises(SettingError, match="too few"):
+            iid(labels, clients, numpy_stream(seed))
+        return
+    parts = iid(labels, clients, numpy_stream(seed))
+    sizes = [len(part) for part in parts]
+    assert covers_once(parts, len(labels))
+    assert len(parts) == clients
+    assert max(sizes) - min(sizes) <= 1
+    assert same(parts, iid(labels, clients, numpy_stream(seed)))
+
+
+@settings(deadline=None)
+@given(some_labels, some_clients, some_seeds, st.sampled_from([1e-9, 0.01, 0.1, 0.5, 1, 1e4]), st.integers(0, 12))
+def test_dirichlet_deals_everything_out_and_keeps_the_minimum(
+    labels: Tensor, clients: int, seed: int, alpha: float, minimum: int
+) -> None:
+    if len(labels) < clients * minimum:
+        with pytest.raises(SettingError, match=f"{len(labels)} samples are too few for {clients} clients"):
+            dirichlet(labels, clients, numpy_stream(seed), alpha, minimum)
+        return
+    parts = dirichlet(labels, clients, numpy_stream(seed), alpha, minimum)
+    assert covers_once(parts, len(labels))
+    assert len(parts) == clients
+    assert min(len(part) for part in parts) >= minimum
+    assert same(parts, dirichlet(labels, clients, numpy_stream(seed), alpha, minimum))
+
+
+@given(some_labels, some_clients, some_seeds, st.integers(1, 6))
+def test_pathological_gives_every_client_exactly_its_classes(
+    labels: Tensor, clients: int, seed: int, per_client: int
+) -> None:
+    try:
+        parts = pathological(labels, clients, numpy_stream(seed), per_client)
+    except SettingError:
+        present = labels.bincount()[labels.bincount() > 0]
+        holders = -(-clients * per_client // len(present))  # of the class with the most
+        assert not per_client <= len(present) <= clients * per_client or present.min() < holders
+        return
+    assert covers_once(parts, len(labels))
+    assert [len(labels[part].unique()) for part in parts] == [per_client] * clients
+    assert same(parts, pathological(labels, clients, numpy_stream(seed), per_client))
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 8))
+def test_natural_keeps_whole_clients_or_none_of_them(owners: list[int], minimum: int) -> None:
+    groups = torch.tensor(owners)
+    counts = {owner: owners.count(owner) for owner in sorted(set(owners))}
+    expected = [owner for owner, count in counts.items() if count >= minimum]
+    if not expected:
+        with pytest.raises(SettingError, match=f"none of the {len(counts)} clients has the {minimum} samples"):
+            natural(groups, minimum)
+        return
+    parts = natural(groups, minimum)
+    assert [groups[part].unique().tolist() for part in parts] == [[owner] for owner in expected]
+    assert [len(part) for part in parts] == [counts[owner] for owner in expected]
+
+
+def test_natural_without_a_minimum_leaves_nothing_out() -> None:
+    assert covers_once(natural(torch.tensor([7, 3, 7, 9])), 4)
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological"])
+def test_another_seed_deals_otherwise(name: str) -> None:
+    first, second = (PARTITIONS[name](BALANCED, 20, numpy_stream(seed)) for seed in (1, 2))
+    assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_many_clients_and_a_small_alpha_end_at_the_minimum() -> None:
+    parts = dirichlet(BALANCED, 200, numpy_stream(3), alpha=0.1, minimum=25)  # all that there is
+    assert [len(part) for part in parts] == [25] * 200
+
+
+def test_a_smaller_alpha_is_more_skewed_even_where_many_are_topped_up() -> None:
+    def top_share(alpha: float) -> float:
+        counts = histograms(dirichlet(BALANCED, 100, numpy_stream(5), alpha, minimum=10), BALANCED).double()
+        return float((counts.max(1).values / counts.sum(1)).mean())
+
+    shares = [top_share(alpha) for alpha in (0.05, 0.1, 0.5, 5, 500)]
+    assert all(smaller > larger + 0.02 for smaller, larger in pairwise(shares))
+    assert shares[0] > 0.7  # of a client's samples are of one class
+    assert shares[-1] < 0.2  # next to even, 0.1
+
+
+def test_topping_up_takes_what_the_largest_has_most_of() -> None:
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    for seed in range(20):
+        before = histograms(dirichlet(labels, 2, numpy_stream(seed), 0.05, minimum=0), labels)
+        after = histograms(dirichlet(labels, 2, numpy_stream(seed), 0.05, minimum=20), labels)
+        small = int(before.sum(1).argmin())
+        if before[small].sum() >= 20:
+            assert torch.equal(before, after)
+        else:
+            assert after[small].sum() == 20
+            assert (after[small] - before[small])[before[1 - small].argmax()] == 20 - before[small].sum()
+
+
+def test_class_shares_have_the_moments_of_the_dirichlet_distribution() -> None:
+    clients, alpha, draws = 5, 0.5, 400
+    counts = torch.stack(
+        [
+            histograms(dirichlet(BALANCED, clients, numpy_stream(seed), alpha, minimum=0), BALANCED)
+            for seed in range(draws)
+        ]
+    )
+    shares = counts.double() / 500  # (draws, clients, classes)
+    mean, variance = 1 / clients, (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
+    error = 4 * np.sqrt(variance / (draws * CLASSES))  # four standard errors
+    assert (shares.mean((0, 2)) - mean).abs().max() < error
+    assert shares.var(0, correction=0).mean().item() == pytest.approx(variance, rel=0.06)
+
+
+def test_pathological_spreads_classes_and_pairs_them_at_random() -> None:
+    counts = histograms(pathological(BALANCED, 50, numpy_stream(1), 2), BALANCED)
+    assert (counts > 0).sum(0).tolist() == [10] * CLASSES  # holders of each class
+    assert len({tuple(row.nonzero().flatten().tolist()) for row in counts}) > 10
+
+
+def test_iid_clients_look_like_the_whole() -> None:
+    counts = histograms(iid(BALANCED, 5, numpy_stream(1)), BALANCED)
+    assert (counts - 100).abs().max() < 45
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan"), 1e308])
+def test_an_impossible_alpha_is_refused(alpha: float) -> None:
+    with pytest.raises(SettingError, match="alpha must be positive and finite"):
+        dirichlet(BALANCED, 20, numpy_stream(1), alpha)
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological"])
+@pytest.mark.parametrize("clients", [0, -3])
+def test_nobody_to_deal_to_is_refused(name: str, clients: int) -> None:
+    with pytest.raises(SettingError, match="clients"):
+        PARTITIONS[name](BALANCED, clients, numpy_stream(1))
+
+
+def test_more_classes_than_clients_can_hold_is_refused() -> None:
+    with pytest.raises(SettingError, match="4 clients of 2 classes each cannot share out 10 classes"):
+        pathological(BALANCED, 4, numpy_stream(1), 2)
+    with pytest.raises(SettingError, match="too few for its"):
+        pathological(torch.tensor([0] * 100 + [1]), 3, numpy_stream(1), 2)
