@@ -109,7 +109,7 @@ class Snowball(SnowballMinus):
 
     target_share: float = 0.5
     step_share: float = 0.04
-    grow_after: float = 0.25
+    grow_after: int | float = 0.25
     judge: Literal["vae", "vae-span", "distance"] = "distance"
     vae: VaeSettings = field(default_factory=VaeSettings)
 

@@ -1,0 +1,345 @@
+"""The command line. Nothing heavy is imported before a command needs it: `snowball --help` loads no torch."""
+
+import errno
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from snowball.errors import MissingExtra, SettingError, SnowballError
+
+if TYPE_CHECKING:
+    from snowball.records import Record, RunFolder
+    from snowball.sim.engine import Engine
+    from snowball.sim.experiment import Experiment
+    from snowball.sim.federation import Federation
+
+STOPPED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+WIDE = 180
+"""Characters that the table of runs needs for a row a run."""
+
+app = typer.Typer(
+    help="Keep backdoors out of federated learning: client updates elect each other.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The data sets on this machine.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path | None, typer.Option(help="Folder for the results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class EngineName(StrEnum):
+    """How clients are trained: one after the other, or on all cores."""
+
+    serial = "serial"
+    processes = "processes"
+
+
+class Device(StrEnum):
+    """What they are trained on."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Bench(StrEnum):
+    """What can be timed."""
+
+    elections = "elections"
+
+
+@app.command()
+def demo(
+    out: Out = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew where there is a demo already.")] = False,
+) -> None:
+    """Run FedAvg against Snowball on the shipped sample, in minutes."""
+    from snowball.report import write_html
+    from snowball.sim.experiment import load
+
+    folder = out or Path("runs") / f"demo-{seed}"
+    for defense in ("fedavg", "snowball"):
+        typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
+        experiment = load("demo", [f"seed={seed}", f"defense.name={defense}"])
+        advance(experiment, folder / defense, choose_engine(EngineName.processes, None, Device.cpu), True, overwrite)
+    folders = show_table([folder / "fedavg", folder / "snowball"])
+    write_html(folders, folder / "report.html")
+    typer.echo(f"The report is {folder / 'report.html'}: open it in a browser.")
+
+
+@app.command()
+def run(
+    source: Annotated[str, typer.Argument(metavar="PRESET|FILE", help="A preset's name or a TOML file.")],
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting; can be given again.")
+    ] = None,
+    out: Out = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that train clients; all cores.")] = None,
+    engine: Annotated[EngineName | None, typer.Option(help="How clients are trained.")] = None,
+    device: Annotated[Device, typer.Option(help="What they are trained on.")] = Device.cpu,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+) -> None:
+    """Run one experiment."""
+    if resume and overwrite:
+        raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
+    chosen = choose_engine(engine, workers, device)
+    from snowball.sim.experiment import load
+
+    experiment = load(source, assignments or ())
+    folder = out or Path("runs") / f"{Path(source).stem}-{experiment.seed}"
+    advance(experiment, folder, chosen, resume, overwrite)
+    show_table([folder])
+
+
+@app.command()
+def report(
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+    html: Annotated[Path | None, typer.Option(help="Write a page that opens offline.")] = None,
+) -> None:
+    """Show what runs amount to."""
+    folders = show_table(paths)
+    if html:
+        from snowball.report import write_html
+
+        write_html(folders, html)
+        typer.echo(f"The report is {html}: open it in a browser.")
+
+
+def described(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Name and summary of the entries of a table of classes or of data sets and models."""
+    for name, entry in table.items():
+        summary = getattr(entry, "summary", None) or (entry.__doc__ or "").strip().partition("\n")[0]
+        yield {"name": name, "summary": summary}
+
+
+def list_defenses() -> Iterable[dict[str, Any]]:
+    """The defenses and their settings."""
+    from snowball.defenses import DEFENSES
+
+    return chosen_from(DEFENSES)
+
+
+def list_attacks() -> Iterable[dict[str, Any]]:
+    """The attacks and their settings."""
+    from snowball.attacks import ATTACKS
+
+    return chosen_from(ATTACKS)
+
+
+def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
+    """The entries of a table whose entries have settings."""
+    from snowball.sim.settings import own_fields
+
+    for entry in described(table):
+        yield entry | {"settings": list(own_fields(table[entry["name"]]))}
+
+
+def list_datasets() -> Iterable[dict[str, Any]]:
+    """The data sets and where they are."""
+    from snowball.data import DATASETS, where
+
+    for entry in described(DATASETS):
+        location = where(entry["name"])
+        yield entry | {"path": str(location.path) if location else None, "needs": DATASETS[entry["name"]].needs}
+
+
+def list_models() -> Iterable[dict[str, Any]]:
+    """The models."""
+    from snowball.models import MODELS
+
+    return described(MODELS)
+
+
+def list_presets() -> Iterable[dict[str, Any]]:
+    """The presets."""
+    from snowball.sim.experiment import presets
+
+    return ({"name": name, "summary": summary} for name, summary in presets().items())
+
+
+LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
+    "defenses": list_defenses,
+    "attacks": list_attacks,
+    "datasets": list_datasets,
+    "models": list_models,
+    "presets": list_presets,
+}
+
+Kind = StrEnum("Kind", list(LISTS))  # type: ignore[misc]
+
+
+@app.command("list")
+def list_entries(kind: Annotated[Kind, typer.Argument()], as_json: Json = False) -> None:
+    """List what can be used by name."""
+    entries = list(LISTS[kind]())
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2))
+        return
+    width = max(len(entry["name"]) for entry in entries)
+    for entry in entries:
+        typer.echo(f"{entry['name']:{width}}  {entry['summary']}")
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """Say where each data set is."""
+    for entry in list_datasets():
+        typer.echo(f"{entry['name']}: {entry['path'] or 'not here; it needs ' + entry['needs']}")
+
+
+@data_app.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) -> None:
+    """Download a data set, unless it is here."""
+    from snowball.data import fetch
+
+    typer.echo(f"{name} is in {fetch(name).path}")
+
+
+@app.command()
+def bench(
+    what: Annotated[Bench, typer.Argument()],
+    quick: Annotated[bool, typer.Option("--quick", help="Small cases only.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Time the elections beside the method done plainly."""
+    results = load_benchmark(what).run(quick)
+    if as_json:
+        typer.echo(json.dumps(results, indent=2))
+        return
+    for case in results["cases"]:
+        beside = f", plainly {case['reference_seconds']:.3g} s" if case.get("reference_seconds") else ""
+        typer.echo(f"{case['name']}: {case['seconds']:.3g} s{beside}")
+
+
+def load_benchmark(name: str) -> Any:
+    """A module of the checkout's benchmarks folder, which no installation has."""
+    import importlib
+
+    folder = Path(__file__).parents[2] / "benchmarks"
+    if not (folder / f"{name}.py").is_file():
+        raise MissingExtra(f"benchmarks run from a checkout of the project, and there is no {folder / name}.py")
+    sys.path.insert(0, str(folder))  # its modules import each other
+    return importlib.import_module(name)
+
+
+@app.command()
+def doctor() -> None:
+    """Check that this machine has what runs need."""
+    from snowball.sim.doctor import examine
+
+    findings = examine()
+    for finding in findings:
+        typer.echo(f"{'ok ' if finding.fine else 'BAD'} {finding.name}: {finding.detail}")
+    if not all(finding.fine for finding in findings):
+        raise typer.Exit(2)
+
+
+def choose_engine(name: EngineName | None, workers: int | None, device: Device) -> "Callable[[Federation], Engine]":
+    """The engine that was asked for, or the fastest one for the device."""
+    from functools import partial
+
+    import torch
+
+    from snowball.sim.engine import Processes, Serial, cores
+
+    if device is Device.cuda:
+        if name is EngineName.processes or workers:
+            raise SettingError("--device cuda trains in one process: leave --engine processes and --workers out")
+        if not torch.cuda.is_available():
+            raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
+    if name is EngineName.serial or device is Device.cuda:
+        if workers:
+            raise SettingError(f"--workers {workers} needs --engine processes, not serial")
+        return partial(Serial, device=device.value)
+    return partial(Processes, workers=workers or cores())
+
+
+def advance(
+    experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
+) -> None:
+    """Run an experiment to its end, and show how it goes."""
+    from snowball.sim.run import is_finished, run
+
+    if resume and not overwrite and is_finished(folder, experiment):
+        typer.echo(f"{folder} has all its {experiment.rounds} rounds already")
+        return
+    rounds = run(experiment, folder, engine, resume and not overwrite, overwrite)
+    try:
+        show_progress(rounds, experiment.rounds)
+    except KeyboardInterrupt:
+        again = "the same command" if resume else "the same command and --resume"
+        typer.echo(f"stopped; resume with {again}; the rounds so far are in {folder}", err=True)
+        raise typer.Exit(STOPPED) from None
+
+
+def show_progress(rounds: "Iterable[Record]", total: int) -> None:
+    """Follow the rounds: with a bar on a terminal, with a line each elsewhere."""
+    if not sys.stdout.isatty():
+        for record in rounds:
+            typer.echo(f"round {record['round']} of {total}: {line(record)}")
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(12), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
+    with Progress(*columns, TextColumn("{task.description}")) as progress:
+        task = progress.add_task("starting", total=total)
+        for record in rounds:
+            progress.update(task, completed=record["round"], description=line(record))
+
+
+def line(record: "Record") -> str:
+    """A round in a few words."""
+    text = f"accuracy {record['main_accuracy']:.1%}"
+    if record["backdoor_accuracy"] is not None:
+        text += f", backdoor {record['backdoor_accuracy']:.1%}"
+    return f"{text}, {sum(record['elected'])} of {len(record['elected'])} elected"
+
+
+def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
+    """Print what the runs in these folders amount to."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from snowball.report import HEADERS, find_runs, table
+
+    folders = find_runs(paths)
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    lines = [HEADERS, *(row.cells() for row in table(folders))]
+    if console.width < WIDE:
+        lines = list(zip(*lines, strict=True))  # a column a run
+    grid = Table(*map(escape, lines[0]))
+    for cells in lines[1:]:
+        grid.add_row(*map(escape, cells))
+    console.print(grid)
+    return folders
+
+
+def main() -> None:
+    """The command `snowball`: what a user can fix is one line and exit code 2."""
+    try:
+        app()
+    except SnowballError as error:
+        fail(str(error))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        fail("the disk is full; what is on it is whole: make room, then go on with --resume")
+
+
+def fail(sentence: str) -> NoReturn:
+    """Say what the user can fix, and leave."""
+    typer.echo(f"snowball: {sentence}", err=True)
+    sys.exit(2)

@@ -1,0 +1,1 @@
+"""The simulator: a federation on one machine, reproducible to the byte."""

@@ -1,0 +1,231 @@
+"""Engines: ways to train a round's cohort, which differ in speed alone.
+
+`Serial` is the definition. `Processes` gives the same rows bit for bit, whatever the number of workers: each client's
+training depends on the global row, its number and the round, and on nothing that ran before it.
+"""
+
+import multiprocessing
+import os
+import signal
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from snowball.errors import RunError
+from snowball.rng import stream
+from snowball.sim.client import Trainer
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+
+TASK = struct.Struct("<qqq")
+"""Slot in the cohort, client, round: all that a worker is told."""
+
+GRACE = 5.0
+"""Seconds that a worker gets to go before it is killed."""
+
+CHUNK = 1 << 20
+
+
+class Engine(Protocol):
+    """Trains cohorts between `__enter__` and `__exit__`."""
+
+    device: str
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
+        """The (K, d) updates of a cohort, in its order; good until the next call."""
+        ...
+
+
+class LocalTraining:
+    """Trains any one client of a federation."""
+
+    def __init__(self, federation: Federation, device: str = "cpu") -> None:
+        self.federation = federation
+        self.trainer = Trainer(federation.model(), federation.experiment.training, device)
+
+    def __call__(self, base: Tensor, client: int, round: int) -> Tensor:
+        """The client's row, local minus global."""
+        experiment, split = self.federation.experiment, self.federation.training(client)
+        inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
+        rng = stream(experiment.seed, "client", client, "round", round)
+        self.trainer.load(base)
+        self.trainer.train(inputs, split.labels.to(self.trainer.device), experiment.training.rate(round), rng)
+        return self.trainer.row() - base
+
+
+class Serial:
+    """One client after the other, in this process."""
+
+    def __init__(self, federation: Federation, device: str = "cpu") -> None:
+        self.device = device
+        self.training = LocalTraining(federation, device)
+        self.rows = torch.empty(federation.experiment.cohort, self.training.trainer.layout.width)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
+        """The (K, d) updates of a cohort, in its order; good until the next call."""
+        with one_thread():
+            for row, client in zip(self.rows, cohort, strict=True):
+                row.copy_(self.training(base, client, round))
+        return self.rows
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, the line to it, and the client that it trains now."""
+
+    process: BaseProcess
+    line: Connection
+    client: int | None = None
+
+    def send(self, slot: int, client: int, round: int) -> None:
+        """Hand over a task."""
+        self.client = client
+        with self._alive():
+            self.line.send_bytes(TASK.pack(slot, client, round))
+
+    def receive(self) -> None:
+        """Wait until the task is done."""
+        with self._alive():
+            self.line.recv_bytes()
+        self.client = None
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            self.process.join(GRACE)
+            task = "while it started" if self.client is None else f"while it trained client {self.client}"
+            code = f"exit code {self.process.exitcode}"
+            raise RunError(f"worker process {self.process.pid} ended with {code} {task}") from error
+
+    def stop(self) -> None:
+        """End the process, by force if it does not go."""
+        self.line.close()
+        self.process.terminate()
+        self.process.join(GRACE)
+        self.process.kill()
+        self.process.join()
+
+
+class Processes:
+    """Workers of one thread each; rows are written into a shared file, and a task is three integers."""
+
+    device = "cpu"
+
+    def __init__(self, federation: Federation, workers: int) -> None:
+        self.experiment = federation.experiment
+        self.examples = [len(part) for part in federation.parts]
+        self.count = min(workers, self.experiment.cohort)
+        self.width = federation.layout.width
+        self.workers: list[Worker] = []
+        self.stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="snowball-") as folder:
+            file = Path(folder) / "rows"
+            reserve(file, 4 * self.width * (1 + self.experiment.cohort))
+            self.base, self.rows = shared_rows(file, self.experiment.cohort, self.width)
+            for _ in range(self.count):
+                self.workers.append(start(self.experiment, file))
+                stack.callback(self.workers[-1].stop)
+            for worker in self.workers:
+                worker.receive()  # it has opened the file, which can go
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.workers.clear()
+        self.stack.close()
+
+    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
+        """The (K, d) updates of a cohort, in its order; good until the next call."""
+        self.base.copy_(base)
+        slots = sorted(range(len(cohort)), key=lambda slot: self.examples[cohort[slot]])  # the largest is taken first
+        busy: dict[Any, Worker] = {}
+        idle = list(self.workers)
+        while slots or busy:
+            while slots and idle:
+                worker, slot = idle.pop(), slots.pop()
+                worker.send(slot, cohort[slot], round)
+                busy[worker.line] = worker
+            for line in wait(list(busy)):
+                idle.append(busy.pop(line))
+                idle[-1].receive()
+        return self.rows
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start(experiment: Experiment, file: Path) -> Worker:
+    """A worker on its way; it says one word when it is ready."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # so that torch is imported once for all workers
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(experiment.settings(), str(file), theirs), daemon=True)
+    process.start()
+    theirs.close()  # so that the line breaks when the worker dies
+    return Worker(process, ours)
+
+
+def work(settings: dict[str, Any], file: str, line: Connection) -> None:
+    """A worker's life: train what is asked for until the line breaks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    torch.set_num_threads(1)
+    experiment = Experiment.parse(settings)
+    training = LocalTraining(Federation.of(experiment))
+    base, rows = shared_rows(Path(file), experiment.cohort, training.trainer.layout.width)
+    line.send_bytes(b"")
+    try:
+        while True:
+            slot, client, round = TASK.unpack(line.recv_bytes())
+            rows[slot] = training(base, client, round)
+            line.send_bytes(b"")
+    except (EOFError, OSError):
+        pass  # the parent is gone
+
+
+def reserve(file: Path, size: int) -> None:
+    """Make a file of this size that the disk has room for."""
+    with file.open("wb") as content:
+        for start in range(0, size, CHUNK):
+            content.write(bytes(min(CHUNK, size - start)))
+
+
+def shared_rows(file: Path, cohort: int, width: int) -> tuple[Tensor, Tensor]:
+    """The global row (d,) and the cohort's rows (K, d), in memory that all who open the file share."""
+    values = torch.from_file(str(file), shared=True, size=(1 + cohort) * width)
+    return values[:width], values[width:].view(cohort, width)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums in one order: the results of a thread pool depend on its size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,93 @@
+"""Who takes part, and what each of them holds: the same in every process, since it follows from the settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from snowball import models
+from snowball.attacks import Attack, triggered
+from snowball.data import Dataset, Split, load
+from snowball.data.partition import PARTITIONS, Parts
+from snowball.errors import SettingError
+from snowball.rng import numpy_stream, stream
+from snowball.sim.cohort import malicious_clients
+from snowball.sim.experiment import DataSettings, Experiment
+from snowball.updates import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """The clients of an experiment, by number from 0."""
+
+    experiment: Experiment
+    dataset: Dataset
+    parts: Parts  # the training samples of each client
+    attack: Attack | None
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "Federation":
+        """Load the data and deal it out."""
+        dataset, attack = load(experiment.data.name), experiment.attack.build()
+        if attack and attack.target >= dataset.classes:
+            raise SettingError(f"attack.target = {attack.target} is none of the {dataset.classes} classes from 0")
+        return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which columns of a row belong to which parameter."""
+        return Layout.of(dict(self.model().named_parameters()))
+
+    def counts(self, cohort: Sequence[int]) -> Tensor:
+        """Training examples of each client of a cohort (K,)."""
+        return torch.tensor([len(self.parts[client]) for client in cohort], dtype=torch.float64)
+
+    def training(self, client: int) -> Split:
+        """What a client trains on; a malicious one's is poisoned, in the same way in every round."""
+        split = self.dataset.train[self.parts[client]]
+        if self.attack is None or client not in malicious_clients(self.experiment):
+            return split
+        return self.attack.poison(split, client, stream(self.experiment.seed, "poison", client))
+
+    def backdoor(self) -> Split | None:
+        """The test samples that show the backdoor, where there is an attack."""
+        return triggered(self.dataset.test, self.attack) if self.attack else None
+
+    def model(self) -> nn.Module:
+        """The global model before the first round."""
+        rng = stream(self.experiment.seed, "model")
+        return models.build(self.experiment.model.name, self.dataset.input_shape, self.dataset.classes, rng)
+
+
+def deal(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:
+    """The training samples of each client."""
+    if settings.partition == "natural":
+        return came_with(dataset, settings, seed)
+    kept = some(dataset, settings.examples, seed)
+    rng = numpy_stream(seed, "partition")
+    parts = PARTITIONS[settings.partition](dataset.train.labels[kept], settings.clients, rng, **settings.own)
+    return tuple(kept[part] for part in parts)
+
+
+def some(dataset: Dataset, examples: int | None, seed: int) -> Tensor:
+    """The training samples to use: all, or so many at random."""
+    total = len(dataset.train)
+    if examples is None:
+        return torch.arange(total)
+    if examples > total:
+        raise SettingError(f"data.examples = {examples} is more than the {total} of {dataset.name}")
+    return torch.randperm(total, generator=stream(seed, "examples"))[:examples].sort().values
+
+
+def came_with(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:
+    """So many of the clients that the data came with, at random."""
+    if dataset.groups is None or settings.examples is not None:
+        missing = "has no clients of its own" if dataset.groups is None else "cannot be cut to data.examples with it"
+        raise SettingError(f"data.partition = 'natural' does not fit: {dataset.name} {missing}")
+    parts = PARTITIONS["natural"](dataset.groups, **settings.own)
+    if len(parts) < settings.clients:
+        raise SettingError(f"data.clients = {settings.clients} is more than the {len(parts)} of {dataset.name}")
+    chosen = torch.randperm(len(parts), generator=stream(seed, "partition"))[: settings.clients]
+    return tuple(parts[client] for client in chosen.tolist())

@@ -1,0 +1,100 @@
+"""The rounds of a federation, one after the other."""
+
+from collections.abc import Callable, Generator, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from snowball.defenses import Context, Verdict
+from snowball.records import Record, error_rates, finite
+from snowball.sim.cohort import draw, malicious_clients
+from snowball.sim.engine import Engine, Serial, one_thread
+from snowball.sim.evaluate import Evaluation
+from snowball.sim.federation import Federation
+from snowball.sim.state import State
+from snowball.updates import Updates
+
+Observer = Callable[[Updates, Sequence[bool], int], None]
+"""Sees a round's updates, which of them are malicious, and the round; it copies what it wants to keep."""
+
+TIMES = "seconds."
+"""What the names of a defense's times start with."""
+
+
+def simulate(
+    federation: Federation,
+    engine: Callable[[Federation], Engine] = Serial,
+    state: State | None = None,
+    observe: Observer | None = None,
+) -> Generator[Record]:
+    """Run the rounds after `state`, which moves on with each of them; one record a round."""
+    experiment = federation.experiment
+    state = state or first_state(federation)
+    attackers = frozenset(map(str, malicious_clients(experiment)))
+    defense = experiment.defense.build(attackers)
+    with engine(federation) as running:
+        evaluate = Evaluation(federation, running.device)
+        for round in range(state.round + 1, experiment.rounds + 1):
+            started = perf_counter()
+            cohort = draw(experiment, round)
+            values = running.train(state.base, cohort, round)
+            trained = perf_counter()
+            with one_thread():
+                updates = Updates(values, federation.counts(cohort), tuple(map(str, cohort)), federation.layout)
+                verdict = defense(
+                    updates, Context(round, experiment.rounds, state.base, experiment.seed, state.defense)
+                )
+                judged = perf_counter()
+                state.round, state.base, state.defense = round, state.base + verdict.delta, verdict.state
+                accuracies = evaluate(state.base)
+                evaluated = perf_counter()
+                malicious = [client in attackers for client in updates.clients]
+                if observe:
+                    observe(updates, malicious, round)
+                record = {"round": round, **accuracies, **election(updates, malicious, verdict)}
+            seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
+            yield finite({**record, "seconds": seconds | times(verdict)})
+
+
+def first_state(federation: Federation) -> State:
+    """Where a run starts: the untrained model."""
+    tensors = {name: parameter.detach() for name, parameter in federation.model().named_parameters()}
+    return State(0, federation.layout.flatten(tensors))
+
+
+def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> Record:
+    """Who was there, who was elected, and why."""
+    elected = verdict.elected.tolist()
+    false_positive_rate, false_negative_rate = error_rates(malicious, elected)
+    return {
+        "participants": list(updates.clients),
+        "malicious": list(malicious),
+        "elected": elected,
+        "false_positive_rate": false_positive_rate,
+        "false_negative_rate": false_negative_rate,
+        "facts": {name: plain(fact) for name, fact in verdict.facts.items() if not name.startswith(TIMES)},
+        "map": principal_coordinates(updates.gram()).tolist(),
+    }
+
+
+def times(verdict: Verdict) -> dict[str, float]:
+    """What the defense says of its own time."""
+    named = {name: float(fact) for name, fact in verdict.facts.items() if name.startswith(TIMES)}
+    return {name.removeprefix(TIMES): value for name, value in named.items()}
+
+
+def plain(fact: Any) -> Any:
+    """A fact as JSON knows it."""
+    return fact.tolist() if isinstance(fact, Tensor) else fact
+
+
+def principal_coordinates(gram: Tensor) -> Tensor:
+    """Each row's place (n, 2) along the two directions in which the rows differ most."""
+    squares, vectors = torch.linalg.eigh(gram)  # ascending
+    coordinates = torch.zeros(len(gram), 2, dtype=gram.dtype)
+    kept = min(2, len(gram))
+    coordinates[:, :kept] = (vectors * squares.clamp(min=0).sqrt()).flip(1)[:, :kept]
+    largest = coordinates.abs().argmax(0, keepdim=True)
+    return coordinates * coordinates.gather(0, largest).sign()  # eigenvectors come with any sign

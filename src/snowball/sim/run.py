@@ -1,0 +1,115 @@
+"""A run on disk: its folder, its checkpoints, and how it is taken up again."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from snowball.errors import RunError
+from snowball.records import CHECKPOINT, RUN, Record, RunFolder
+from snowball.sim.engine import Engine, Serial
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.loop import Observer, first_state, simulate
+from snowball.sim.settings import Settings
+from snowball.sim.state import State, load_state, save_state
+
+
+def run(
+    experiment: Experiment,
+    path: Path,
+    engine: Callable[[Federation], Engine] = Serial,
+    resume: bool = False,
+    overwrite: bool = False,
+    observe: Observer | None = None,
+) -> Iterator[Record]:
+    """Simulate into a folder; every record is on disk, and its round in the checkpoint, before it is given."""
+    federation = Federation.of(experiment)
+    folder, state = enter(path, federation, resume, overwrite)
+    with closing(simulate(federation, engine, state, observe)) as rounds:
+        for record in rounds:
+            folder.append(record)
+            save_state(state, folder.path / CHECKPOINT)
+            yield record
+    folder.write_summary()
+
+
+def enter(path: Path, federation: Federation, resume: bool, overwrite: bool) -> tuple[RunFolder, State]:
+    """The run's folder and where the run stands: at its start, or where the checkpoint left it."""
+    if not (resume and (path / RUN).exists()):
+        return RunFolder.create(path, describe(federation), overwrite), first_state(federation)
+    folder = RunFolder.open(path)
+    refuse_other(folder, federation.experiment)
+    state = load_state(path / CHECKPOINT) or first_state(federation)
+    folder.truncate(state.round)
+    return folder, state
+
+
+def is_finished(path: Path, experiment: Experiment) -> bool:
+    """Whether a folder holds this experiment, run to its end."""
+    if not (path / RUN).exists():
+        return False
+    folder = RunFolder.open(path)
+    refuse_other(folder, experiment)
+    return folder.summary() is not None
+
+
+def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse to go on with other settings than a run was started with."""
+    before, now = flat(folder.run.get("settings", {})), flat(experiment.settings())
+    differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if differing:
+        changes = ", ".join(f"{name} = {before.get(name)!r} and not {now.get(name)!r}" for name in differing)
+        raise RunError(f"{folder.path} was started with {changes}: resume it with the same settings or go elsewhere")
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Settings by their whole names, e.g. `defense.name`."""
+    result: Settings = {}
+    for name, value in settings.items():
+        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return result
+
+
+def describe(federation: Federation) -> dict[str, Any]:
+    """What run.json says: what was asked, of which code, on which machine, with which data."""
+    experiment = federation.experiment
+    return {
+        "settings": experiment.settings(),
+        "seed": experiment.seed,
+        "versions": versions(),
+        "commit": commit(),
+        "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
+        "data": dict(federation.dataset.provenance),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the numbers."""
+    packages = {"snowball": "snowball-fl", "torch": "torch", "numpy": "numpy", "scikit-learn": "scikit-learn"}
+    return {"python": platform.python_version()} | {name: metadata.version(of) for name, of in packages.items()}
+
+
+def commit() -> str | None:
+    """The commit of the code, where it runs from a checkout; marked where files differ from it."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())

@@ -1,0 +1,169 @@
+"""Settings that are checked strictly, and whose faults are said in one sentence."""
+
+import difflib
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from typing import Any, ClassVar, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model, model_validator
+
+from snowball.errors import SettingError
+
+Settings = dict[str, Any]
+"""Settings as TOML and JSON know them."""
+
+Table = Mapping[str, Callable[..., Any]]
+"""Things that can be chosen by name, each with settings of its own."""
+
+Fields = dict[str, tuple[Any, Any]]
+"""Type and default of each setting; `...` where there is no default."""
+
+TOLD = "malicious"
+"""The field of a defense that no setting fills: only the simulator knows who is malicious."""
+
+
+class Section(BaseModel):
+    """Settings that refuse what they do not know and convert nothing silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Choice(Section, extra="allow"):
+    """A section in which one setting chooses from a table, and further settings belong to what it chooses."""
+
+    chooser: ClassVar[str]  # e.g. "defense.name"
+    table: ClassVar[Table]
+
+    @model_validator(mode="before")
+    @classmethod
+    def resolve(cls, values: Any) -> Any:
+        """Check the settings of what was chosen, and fill in those that are not given."""
+        section, key = cls.chooser.split(".")
+        name = values.get(key, cls.model_fields[key].default) if isinstance(values, dict) else None
+        if not isinstance(name, str):
+            return values  # a fault that pydantic words well
+        chosen = cls.table[require(cls.chooser, name, cls.table)]
+        own = {setting: value for setting, value in values.items() if setting not in cls.model_fields}
+        return values | complete(section, chosen, own, cls.model_fields)
+
+    @property
+    def own(self) -> Settings:
+        """The settings of what was chosen."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+def own_fields(chosen: Callable[..., Any]) -> Fields:
+    """What can be set: all fields of a dataclass, the arguments of a function that have a default."""
+    if not is_dataclass(chosen):
+        parameters = inspect.signature(chosen).parameters.values()
+        hints = get_type_hints(chosen)
+        return {each.name: (hints[each.name], each.default) for each in parameters if each.default is not each.empty}
+    hints = get_type_hints(chosen)
+    return {field.name: (hints[field.name], default_of(field)) for field in fields(chosen) if field.name != TOLD}
+
+
+def default_of(field: Field[Any]) -> Any:
+    """The default of a dataclass's field; `...` where there is none."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ... if field.default is MISSING else field.default
+
+
+def complete(path: str, chosen: Callable[..., Any], own: Settings, siblings: Iterable[str] = ()) -> Settings:
+    """The settings of what was chosen, all of them and of the right types."""
+    expected = own_fields(chosen)
+    for name in own:
+        if name not in expected:
+            hint = suggestion(name, [*expected, *siblings])
+            raise SettingError(f"{path}.{name} is not a setting of {chosen.__name__}{hint}")
+    inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
+    flat = {name: field for name, field in expected.items() if name not in inner}
+    model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
+    try:
+        given = json.dumps({name: value for name, value in own.items() if name in flat}, default=str)
+        values = model.model_validate_json(given)  # JSON, where a tuple is written as a list
+    except ValidationError as error:
+        raise SettingError(sentence(error, path)) from error
+    grouped = {name: regroup(f"{path}.{name}", default, own.get(name, {})) for name, default in inner.items()}
+    return {name: getattr(values, name) for name in flat} | grouped
+
+
+def regroup(path: str, default: Any, own: Any) -> Any:
+    """A group of settings inside a choice's own, e.g. `defense.vae`, with some of them changed."""
+    if not isinstance(own, dict):
+        raise SettingError(f"{path} = {own!r} is a group of settings, such as {path}.{fields(default)[0].name}")
+    return type(default)(**complete(path, type(default), asdict(default) | own))
+
+
+def known(path: str, table: Collection[str]) -> AfterValidator:
+    """The check of a setting that names something."""
+    return AfterValidator(lambda name: require(path, name, table))
+
+
+def require(path: str, name: str, table: Collection[str]) -> str:
+    """Refuse a name that is not in the table."""
+    if name not in table:
+        hint = suggestion(name, table) or f"; there are {', '.join(table)}"
+        raise SettingError(f"{path} = {name!r} is not known{hint}")
+    return name
+
+
+def sentence(error: ValidationError, section: str = "") -> str:
+    """The first fault that pydantic found, in words."""
+    faults = error.errors()
+    depth = 1 if section else 2  # what follows in a place is a branch of a type, e.g. of int | str
+    place = faults[0]["loc"][:depth]
+    name = ".".join(map(str, (section, *place) if section else place))
+    if faults[0]["type"] == "missing":
+        return f"{name} is missing"
+    if faults[0]["type"] == "extra_forbidden":
+        return f"{name} is not a setting"
+    reasons = dict.fromkeys(fault["msg"].removeprefix("Input ") for fault in faults if fault["loc"][:depth] == place)
+    return f"{name} = {json.dumps(faults[0]['input'], default=str)} {' or '.join(reasons)}"
+
+
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """`; did you mean 'tolerate'?`, where something is close."""
+    close = difflib.get_close_matches(name, list(candidates), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def override(settings: Settings, assignments: Iterable[str], choices: Mapping[str, Table]) -> Settings:
+    """Settings with assignments over them.
+
+    A changed choice (`defense.name=fedavg`) drops what belonged to the former one and is unknown to the new.
+    """
+    result: Settings = json.loads(json.dumps(settings, default=str))
+    for path, value in map(parse_assignment, assignments):
+        *sections, key = path.split(".")
+        place = result
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise SettingError(f"{path} cannot be set: {section} is a setting, not a section")
+        if path in choices:
+            drop_former(place, choices[path], place.get(key), value)
+        place[key] = value
+    return result
+
+
+def parse_assignment(assignment: str) -> tuple[str, Any]:
+    """The path and the value of `a.b=c`; c is a TOML value, or else a string."""
+    path, equals, text = assignment.partition("=")
+    if not (path.strip() and equals):
+        raise SettingError(f"a setting is given as a.b=c, got {assignment!r}")
+    try:
+        values = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return path.strip(), text.strip()
+    return path.strip(), values["value"] if len(values) == 1 else text
+
+
+def drop_former(place: Settings, table: Table, former: Any, chosen: Any) -> None:
+    """Forget the settings of the former choice that the new one does not have."""
+    if former in table and chosen in table:
+        for setting in set(own_fields(table[former])) - set(own_fields(table[chosen])):
+            place.pop(setting, None)

@@ -1,0 +1,118 @@
+"""Runs that are stopped in every way there is, and go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball.records import RunFolder
+from snowball.sim.experiment import load
+from snowball.sim.run import run
+
+ASSIGNMENTS = [
+    "rounds=12",
+    "cohort=6",
+    "data.clients=8",
+    "data.examples=400",
+    "training.epochs=1",
+    "attack.malicious=0.25",
+    "defense.name=snowball",
+    "defense.clusters=3",
+]
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rounds of a run that nobody stopped."""
+    path = tmp_path_factory.mktemp("whole")
+    list(run(load("demo", ASSIGNMENTS), path))
+    return timeless(path)
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).rounds()]
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """`snowball run` in a process group of its own."""
+    changes = [part for assignment in ASSIGNMENTS for part in ("--set", assignment)]
+    command = [Path(sys.executable).with_name("snowball"), "run", "demo", *changes, "--out", folder, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def rounds_done(folder: Path) -> int:
+    file = folder / "rounds.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def members(group: int) -> list[int]:
+    """The living processes of a group."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = status.read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(its_group) == group and state != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def finish(folder: Path, *options: str) -> str:
+    process = start(folder, *options)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    return output
+
+
+def test_killed_without_warning(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
+    process = start(tmp_path, "--workers", "2")
+    wait_until(lambda: rounds_done(tmp_path) >= 2)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not members(process.pid))  # its workers notice
+    assert 2 <= len(RunFolder.open(tmp_path).rounds()) < len(expected)
+    finish(tmp_path, "--resume", "--engine", "serial")
+    assert timeless(tmp_path) == expected
+    assert "has all its 12 rounds already" in finish(tmp_path, "--resume")
+
+
+def test_stopped_from_the_keyboard(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
+    process = start(tmp_path, "--workers", "2")
+    wait_until(lambda: rounds_done(tmp_path) >= 1)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert errors.startswith("stopped; resume with ")
+    assert errors.count("\n") == 1
+    wait_until(lambda: not members(process.pid))
+    done = timeless(tmp_path)
+    assert done == expected[: len(done)]
+    finish(tmp_path, "--resume", "--workers", "1")
+    assert timeless(tmp_path) == expected
+
+
+def test_a_worker_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, "--workers", "1")
+    wait_until(lambda: rounds_done(tmp_path) >= 1)
+    for pid in set(members(process.pid)) - {process.pid}:
+        os.kill(pid, signal.SIGKILL)  # the worker, and what started it
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert errors.startswith("snowball: worker process ")
+    assert errors.count("\n") == 1
+    assert len(timeless(tmp_path)) >= 1

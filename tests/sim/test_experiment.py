@@ -1,0 +1,126 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snowball.attacks import Cba
+from snowball.defenses import DEFENSES, Ideal, SnowballMinus
+from snowball.errors import SettingError
+from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings, load, presets, read
+
+MakeExperiment = Callable[..., Experiment]
+
+
+def test_settings_survive_json_and_hold_every_default(tiny: MakeExperiment) -> None:
+    for name in DEFENSES:
+        experiment = tiny(f"defense.name={name}")
+        settings = json.loads(json.dumps(experiment.settings()))
+        assert Experiment.parse(settings) == experiment
+        assert settings["training"]["weight_decay"] == 5e-4
+        assert settings["data"]["alpha"] == 0.5
+        assert settings["attack"]["target"] == 1
+
+
+def test_attack_and_defense_are_built_from_their_settings(tiny: MakeExperiment) -> None:
+    experiment = tiny("attack.target=7", "defense.first_share=0.4")
+    assert experiment.attack.build() == Cba(target=7, poison_ratio=0.3)
+    assert experiment.defense.build({"1"}) == SnowballMinus(clusters=2, first_share=0.4)
+
+
+def test_only_a_defense_that_asks_is_told_who_is_malicious(tiny: MakeExperiment) -> None:
+    assert tiny("defense.name=ideal").defense.build({"1"}) == Ideal({"1"})
+
+
+def test_no_attack_has_no_attackers(tiny: MakeExperiment) -> None:
+    attack = tiny("attack.name=none").attack
+    assert attack.build() is None
+    assert attack.attackers(100) == 0
+
+
+def test_shares_are_not_cut_by_floating_point() -> None:
+    assert AttackSettings(name="cba", malicious=0.29).attackers(100) == 29  # int(0.29 * 100) is 28
+    assert AttackSettings(name="cba", malicious=0.2).attackers(8) == 1
+
+
+def test_the_learning_rate_has_decayed_once_in_the_first_round() -> None:
+    assert TrainingSettings().rate(1) == 0.01 * 0.99
+    assert TrainingSettings().rate(30) == 0.01 * 0.99**30
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("round=3", "round is not a setting; did you mean 'rounds'?"),
+        ("training.epoch=3", "training.epoch is not a setting of training; did you mean 'epochs'?"),
+        ("data.alfa=3", "data.alfa is not a setting of dirichlet; did you mean 'alpha'?"),
+        ("attack.poison=1", "attack.poison is not a setting of Cba; did you mean 'poison_ratio'?"),
+        ("defense.first_shar=1", "defense.first_shar is not a setting of SnowballMinus; did you mean 'first_share'?"),
+        ("defense.clusters=1", "clusters must be 2 or more, or 'gap', got 1"),
+        ("model.name=cn", "model.name = 'cn' is not known; did you mean 'cnn'?"),
+        ("data.name=mnistsample", "data.name = 'mnistsample' is not known; did you mean 'mnist-sample'?"),
+        ("data.partition=ii", "data.partition = 'ii' is not known; did you mean 'iid'?"),
+        ("rounds=ten", 'rounds = "ten" should be a valid integer'),
+        ("rounds=0", "rounds = 0 should be greater than or equal to 1"),
+        ("training.lr=nan", "training.lr = NaN should be a finite number"),
+        ("training=3", "training = 3 should be a valid dictionary or instance of TrainingSettings"),
+        ("attack.draw=all", "attack.draw = \"all\" should be 'exact' or 'random'"),
+        ("cohort=9", "cohort = 9 is more than data.clients = 8"),
+        ("attack.malicious=0.15", "attack.malicious = 0.15 of cohort = 5 is nobody"),
+        ("attack.malicious=0.1", "attack.malicious = 0.1 of data.clients = 8 is nobody"),
+    ],
+)
+def test_a_fault_is_one_sentence(tiny: MakeExperiment, assignment: str, sentence: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        tiny(assignment)
+    assert str(caught.value) == sentence
+
+
+def test_a_random_draw_needs_no_attacker_in_every_cohort(tiny: MakeExperiment) -> None:
+    assert tiny("attack.malicious=0.15", "attack.draw=random").attack.attackers(8) == 1
+
+
+@pytest.mark.parametrize("name", ["demo", "mnist"])
+def test_presets_parse(name: str) -> None:
+    assert load(name).settings()["rounds"] == read(name)["rounds"]
+
+
+def test_every_preset_is_listed_with_what_it_is() -> None:
+    listed = presets()
+    assert {"demo", "mnist"} <= set(listed)
+    assert all(summary and not summary.startswith("#") for summary in listed.values())
+
+
+def test_a_preset_s_defense_can_be_changed_by_its_name_alone() -> None:
+    assert load("mnist", ["defense.name=fedavg"]).defense.own == {}
+    assert load("mnist", ["defense.name=snowball-minus"]).defense.own["clusters"] == 11
+
+
+def test_the_mnist_preset_is_the_paper_s() -> None:
+    experiment = load("mnist")
+    assert (experiment.data.clients, experiment.cohort, experiment.rounds) == (200, 50, 100)
+    assert experiment.attack.attackers(200) == 40
+    assert experiment.defense.own["judge"] == "vae"
+    assert (experiment.training.epochs, experiment.training.batch) == (5, 10)
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('rounds = 3\ncohort = 2\ndata = {name = "mnist-sample", clients = 4}\n', encoding="utf-8")
+    experiment = load(file, ["model.name=cnn", "defense.name=fedavg"])
+    assert (experiment.rounds, experiment.model.name, experiment.attack.name) == (3, "cnn", "none")
+
+
+@pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe"])
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(content)
+    with pytest.raises(SettingError, match=r"mine\.toml is not a TOML file: "):
+        load(file)
+
+
+def test_a_preset_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"^'dmo' is neither a preset nor a file; did you mean 'demo'"):
+        load("dmo")
+    with pytest.raises(SettingError, match=r"is neither a preset nor a file$"):
+        load(tmp_path)

@@ -1,0 +1,78 @@
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from snowball.data import Dataset, load
+from snowball.errors import SettingError
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation, deal
+
+MakeExperiment = Callable[..., Experiment]
+
+
+def test_only_malicious_clients_are_poisoned_and_always_in_the_same_way(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny("attack.poison_ratio=0.5"))
+    for client in range(8):
+        clean = federation.dataset.train[federation.parts[client]]
+        changed = (federation.training(client).inputs != clean.inputs).flatten(1).any(1)
+        assert changed.any() == (client < 2)
+        assert torch.equal(federation.training(client).inputs, federation.training(client).inputs)
+
+
+def test_examples_limits_the_training_samples(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny())
+    used = torch.cat(federation.parts)
+    assert len(used) == len(used.unique()) == 240
+    assert used.max() > 240  # a random choice, not the first
+    assert federation.counts([3, 1]).tolist() == [len(federation.parts[3]), len(federation.parts[1])]
+
+
+def test_the_same_settings_give_the_same_federation(tiny: MakeExperiment) -> None:
+    one, other, third = Federation.of(tiny()), Federation.of(tiny()), Federation.of(tiny("seed=4"))
+    assert all(map(torch.equal, one.parts, other.parts))
+    assert not all(map(torch.equal, one.parts, third.parts))
+    weights = [next(federation.model().parameters()) for federation in (one, other, third)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize(
+    ("assignments", "sentence"),
+    [
+        (["data.examples=99999"], "data.examples = 99999 is more than the 12000 of mnist-sample"),
+        (["attack.target=10"], "attack.target = 10 is none of the 10 classes from 0"),
+        (["data.partition=natural"], "data.partition = 'natural' does not fit: mnist-sample has no clients of its own"),
+    ],
+)
+def test_settings_that_the_data_contradict_are_refused(
+    tiny: MakeExperiment, assignments: list[str], sentence: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        Federation.of(tiny(*assignments))
+    assert str(caught.value) == sentence
+
+
+@pytest.fixture
+def grouped() -> Dataset:
+    dataset = load("mnist-sample")
+    return dataclasses.replace(dataset, groups=torch.arange(len(dataset.train)) % 20)
+
+
+def natural(tiny: MakeExperiment, clients: int) -> Experiment:
+    settings = tiny("data.partition=natural").settings()
+    return Experiment.parse(settings | {"data": settings["data"] | {"clients": clients, "examples": None}})
+
+
+def test_natural_clients_are_some_of_those_the_data_came_with(tiny: MakeExperiment, grouped: Dataset) -> None:
+    parts = deal(grouped, natural(tiny, 8).data, 0)
+    assert grouped.groups is not None
+    owners = [set(grouped.groups[part].tolist()) for part in parts]
+    assert all(len(owner) == 1 for owner in owners)
+    assert len(set().union(*owners)) == 8
+
+
+def test_more_natural_clients_than_there_are_is_refused(tiny: MakeExperiment, grouped: Dataset) -> None:
+    with pytest.raises(SettingError, match=r"data\.clients = 21 is more than the 20 of mnist-sample"):
+        deal(grouped, natural(tiny, 21).data, 0)

@@ -1,0 +1,115 @@
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from snowball.defenses import DEFENSES, Context, Verdict
+from snowball.defenses.ops import everyone
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.loop import first_state, principal_coordinates, simulate
+from snowball.updates import Updates
+
+MakeExperiment = Callable[..., Experiment]
+
+
+def records(experiment: Experiment, **options: Any) -> list[dict[str, Any]]:
+    return list(simulate(Federation.of(experiment), **options))
+
+
+def timeless(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in rounds]
+
+
+def test_a_record_is_plain_json_and_complete(tiny: MakeExperiment) -> None:
+    first, second = records(tiny())
+    assert json.loads(json.dumps([first, second], allow_nan=False)) == [first, second]
+    assert (first["round"], second["round"]) == (1, 2)
+    assert len(first["participants"]) == len(first["malicious"]) == len(first["elected"]) == len(first["map"]) == 5
+    assert first["malicious"] == [int(client) < 2 for client in first["participants"]]
+    assert sum(first["malicious"]) == 1
+    assert 0 <= first["main_accuracy"] <= 1
+    assert 0 <= first["backdoor_accuracy"] <= 1
+    assert first["facts"]["clusters"] == 2
+    assert {"train", "defense", "evaluate", "bottom_up"} <= set(first["seconds"])
+    assert not any(name.startswith("seconds") for name in first["facts"])
+
+
+def test_the_same_seed_gives_the_same_rounds(tiny: MakeExperiment) -> None:
+    once = timeless(records(tiny()))
+    assert timeless(records(tiny())) == once
+    assert timeless(records(tiny("seed=4"))) != once
+
+
+def test_a_state_in_the_middle_goes_on_as_if_nothing_had_been(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny("rounds=3"))
+    state = first_state(federation)
+    running = simulate(federation, state=state)
+    first = next(running)
+    running.close()
+    assert state.round == 1
+    rest = list(simulate(federation, state=state))
+    assert timeless([first, *rest]) == timeless(records(tiny("rounds=3")))
+    assert list(simulate(federation, state=state)) == []
+
+
+def test_without_an_attack_the_rates_of_infected_are_null(tiny: MakeExperiment) -> None:
+    record = records(tiny("attack.name=none", "rounds=1", "defense.name=fedavg"))[0]
+    assert record["backdoor_accuracy"] is None
+    assert record["false_positive_rate"] is None
+    assert record["false_negative_rate"] == 0
+
+
+def test_ideal_elects_exactly_the_benign(tiny: MakeExperiment) -> None:
+    record = records(tiny("rounds=1", "defense.name=ideal"))[0]
+    assert record["elected"] == [not bad for bad in record["malicious"]]
+    assert (record["false_positive_rate"], record["false_negative_rate"]) == (0, 0)
+
+
+def test_an_observer_sees_the_updates_and_the_truth(tiny: MakeExperiment) -> None:
+    seen: list[tuple[tuple[str, ...], Sequence[bool], int, torch.Size]] = []
+
+    def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
+        seen.append((updates.clients, malicious, round, updates.values.shape))
+
+    rounds = records(tiny(), observe=observe)
+    assert seen == [
+        (tuple(record["participants"]), record["malicious"], record["round"], (5, 29640)) for record in rounds
+    ]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Stays where it is, counts rounds in its state, and speaks of what is not finite."""
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        count = (context.state or {"count": 0})["count"] + 1
+        facts = {"count": count, "scores": torch.tensor([torch.nan] * 5), "far": float("inf"), "seconds.own": 0.5}
+        return Verdict(torch.zeros(updates.layout.width), everyone(updates), facts, {"count": count})
+
+
+def test_a_defense_gets_its_state_and_its_facts_become_json(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEFENSES, "counting", Counting)
+    rounds = records(tiny("defense.name=counting"))
+    assert [record["facts"]["count"] for record in rounds] == [1, 2]
+    assert rounds[0]["facts"]["scores"] == [None] * 5
+    assert rounds[0]["facts"]["far"] is None
+    assert rounds[0]["seconds"]["own"] == 0.5
+    assert rounds[0]["main_accuracy"] == rounds[1]["main_accuracy"]  # nothing was added to the model
+
+
+def test_the_map_keeps_distances_in_a_plane() -> None:
+    points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]], dtype=torch.float64)
+    drawn = principal_coordinates(points @ points.T)
+    torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points))
+    assert (drawn.gather(0, drawn.abs().argmax(0, keepdim=True)) > 0).all()
+
+
+def test_the_map_of_few_or_equal_updates_has_two_coordinates() -> None:
+    assert principal_coordinates(torch.zeros(1, 1, dtype=torch.float64)).tolist() == [[0, 0]]
+    assert principal_coordinates(torch.zeros(3, 3, dtype=torch.float64)).isfinite().all()

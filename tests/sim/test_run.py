@@ -1,0 +1,93 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball.errors import RunError
+from snowball.records import RunFolder
+from snowball.sim.experiment import Experiment
+from snowball.sim.run import flat, is_finished, run
+
+MakeExperiment = Callable[..., Experiment]
+
+
+def timeless(path: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).rounds()]
+
+
+def test_a_run_leaves_its_whole_folder(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny("rounds=1")
+    records = list(run(experiment, tmp_path / "run"))
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.rounds() == records
+    assert Experiment.parse(folder.run["settings"]) == experiment
+    assert {"python", "torch", "numpy", "snowball"} <= set(folder.run["versions"])
+    assert {"seed", "commit", "machine", "data", "started"} <= set(folder.run)
+    assert folder.run["data"]["sha256"]
+    assert folder.summary() is not None
+    assert is_finished(tmp_path / "run", experiment)
+
+
+def stop_after(rounds: int, experiment: Experiment, path: Path) -> None:
+    running = run(experiment, path)
+    for _ in range(rounds):
+        next(running)
+    running.close()  # type: ignore[attr-defined]
+
+
+def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny("rounds=3")
+    list(run(experiment, tmp_path / "whole"))
+    stop_after(2, experiment, tmp_path / "stopped")
+    assert not is_finished(tmp_path / "stopped", experiment)
+    assert [record["round"] for record in run(experiment, tmp_path / "stopped", resume=True)] == [3]
+    assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
+
+
+def test_what_the_checkpoint_does_not_know_is_done_again(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny()
+    stop_after(1, experiment, tmp_path / "run")
+    kept = tmp_path / "kept"
+    shutil.copytree(tmp_path / "run" / "checkpoint", kept)
+    list(run(experiment, tmp_path / "run", resume=True))
+    expected = timeless(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    shutil.copytree(kept, tmp_path / "run" / "checkpoint")  # as if killed between record and checkpoint
+    assert [record["round"] for record in run(experiment, tmp_path / "run", resume=True)] == [2]
+    assert timeless(tmp_path / "run") == expected
+
+
+def test_resuming_what_never_started_starts_it(tiny: MakeExperiment, tmp_path: Path) -> None:
+    assert [record["round"] for record in run(tiny("rounds=1"), tmp_path / "new", resume=True)] == [1]
+
+
+def test_resuming_with_other_settings_names_them(tiny: MakeExperiment, tmp_path: Path) -> None:
+    stop_after(1, tiny(), tmp_path / "run")
+    with pytest.raises(RunError) as caught:
+        list(run(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
+    assert "was started with seed = 3 and not 4, training.epochs = 1 and not 2: resume it with" in str(caught.value)
+
+
+def test_a_folder_that_holds_a_run_is_left_alone_unless_told(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny("rounds=1")
+    list(run(experiment, tmp_path / "run"))
+    before = timeless(tmp_path / "run")
+    with pytest.raises(RunError, match="already holds a run"):
+        list(run(tiny("rounds=1", "seed=4"), tmp_path / "run"))
+    assert timeless(tmp_path / "run") == before
+    list(run(tiny("rounds=1", "seed=4"), tmp_path / "run", overwrite=True))
+    assert timeless(tmp_path / "run") != before
+
+
+def test_flat_names_nested_settings() -> None:
+    assert flat({"a": 1, "b": {"c": {"d": [2]}}}) == {"a": 1, "b.c.d": [2]}
+
+
+def test_nothing_of_a_run_is_a_pickle(tiny: MakeExperiment, tmp_path: Path) -> None:
+    list(run(tiny("rounds=1"), tmp_path))
+    files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert files == {"run.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"}
+    json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))

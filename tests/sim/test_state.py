@@ -1,0 +1,71 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from snowball.errors import RunError
+from snowball.sim.state import FILE, State, decode, encode, load_state, save_state
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+trees = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner)
+    ),
+)
+
+
+@given(trees)
+def test_trees_come_back_as_they_were(tree: Any) -> None:
+    assert decode(encode(tree, {}), {}) == tree
+
+
+def test_a_checkpoint_brings_back_every_bit(tmp_path: Path) -> None:
+    shared = torch.randn(4, 6, dtype=torch.float64)
+    tensors = [shared, shared.T, shared[1], torch.tensor(3), torch.tensor([True, False]), torch.zeros(0)]
+    defense = {"history": tensors, 7: ("a", None, math.inf, 0.1), "tensor": {"tensor": 1}}
+    save_state(State(12, torch.randn(9), defense), tmp_path / "checkpoint")
+    state = load_state(tmp_path / "checkpoint")
+    assert state is not None
+    assert state.round == 12
+    assert state.defense["tensor"] == {"tensor": 1}
+    assert state.defense[7] == ("a", None, math.inf, 0.1)
+    assert all(equal(*pair) for pair in zip(state.defense["history"], tensors, strict=True))
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def test_a_checkpoint_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_state(State(1, torch.zeros(3)), tmp_path)
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(RunError, match="No space left on device"):
+        save_state(State(2, torch.ones(3)), tmp_path)
+    state = load_state(tmp_path)
+    assert state is not None
+    assert state.round == 1
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+
+
+def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
+    assert load_state(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", bytes(100), b"\x02" + bytes(7) + b"{}"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(RunError, match="is not a checkpoint of a run"):
+        load_state(tmp_path)
+
+
+def test_a_state_that_would_need_pickle_is_refused() -> None:
+    with pytest.raises(TypeError, match="not set"):
+        encode({"ids": {1, 2}}, {})

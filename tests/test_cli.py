@@ -1,0 +1,205 @@
+import errno
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball import cli
+
+TINY = {
+    "rounds": "1",
+    "cohort": "4",
+    "data.clients": "5",
+    "data.examples": "100",
+    "data.minimum": "5",
+    "training.epochs": "1",
+    "attack.malicious": "0.25",
+}
+ASSIGNMENTS = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls the command line; gives exit code, output and errors."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def fault(call: Call, *arguments: str | Path) -> str:
+    """The one line that a fault is said in."""
+    code, _, errors = call(*arguments)
+    assert code == 2
+    assert errors.count("\n") == 1
+    return errors.rstrip("\n")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = """
+import sys
+from snowball.cli import main
+try:
+    main()
+finally:
+    heavy = {"torch", "numpy", "pydantic", "sklearn", "plotly", "rich"} & set(sys.modules)
+    assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    commands = ("demo", "run", "report", "list", "data", "doctor", "bench")
+    assert all(f"  {command} " in done.stdout for command in commands)
+
+
+def test_a_run_is_made_shown_refused_finished_and_replaced(call: Call, tmp_path: Path) -> None:
+    run = ["run", "demo", *ASSIGNMENTS, "--engine", "serial", "--out", str(tmp_path / "one[b]")]
+    code, output, _ = call(*run)
+    assert code == 0
+    assert "round 1 of 1: accuracy " in output
+    assert "one[b]" in output  # no markup
+    assert (tmp_path / "one[b]" / "summary.json").exists()
+
+    assert "already holds a run" in fault(call, *run)
+    assert "was started with seed = 1 and not 2" in fault(call, *run, "--resume", "--set", "seed=2")
+    code, output, _ = call(*run, "--resume")
+    assert code == 0
+    assert "has all its 1 rounds already" in output
+    assert call(*run, "--overwrite", "--set", "seed=2")[0] == 0
+    assert json.loads((tmp_path / "one[b]" / "run.json").read_text(encoding="utf-8"))["seed"] == 2
+
+    code, output, _ = call("report", tmp_path, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert "page.html" in output
+    assert (tmp_path / "page.html").stat().st_size > 0
+
+
+def test_the_folder_is_named_for_preset_and_seed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("run", "demo", *ASSIGNMENTS, "--set", "seed=7", "--engine", "serial")[0] == 0
+    assert (tmp_path / "runs" / "demo-7" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "dmo"], "snowball: 'dmo' is neither a preset nor a file; did you mean 'demo'?"),
+        (["run", "demo", "--set", "round=3"], "snowball: round is not a setting; did you mean 'rounds'?"),
+        (["run", "demo", "--set", "cohort=500"], "snowball: cohort = 500 is more than data.clients = 100"),
+        (
+            ["run", "demo", "--engine", "serial", "--workers", "2"],
+            "snowball: --workers 2 needs --engine processes, not serial",
+        ),
+        (
+            ["run", "demo", "--resume", "--overwrite"],
+            "snowball: --resume goes on with a run and --overwrite replaces it: give one of them",
+        ),
+        (["data", "fetch", "mnst"], "snowball: 'mnst' is not a data set; did you mean 'mnist'?"),
+    ],
+)
+def test_a_fault_is_one_line_and_exit_code_2(call: Call, arguments: list[str], sentence: str) -> None:
+    assert fault(call, *arguments) == sentence
+
+
+def test_a_gpu_that_is_not_there_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "--device cuda needs a GPU" in fault(call, "run", "demo", "--device", "cuda")
+    assert "in one process" in fault(call, "run", "demo", "--device", "cuda", "--workers", "2")
+
+
+def test_a_report_on_nothing_is_refused(call: Call, tmp_path: Path) -> None:
+    assert "there is no run in" in fault(call, "report", tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--engine=quick", "--workers=0", "--nope"])
+def test_a_wrong_option_has_no_traceback(call: Call, option: str) -> None:
+    code, _, errors = call("run", "demo", option)
+    assert code == 2
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        ("defenses", "snowball"),
+        ("attacks", "dba"),
+        ("datasets", "mnist-sample"),
+        ("models", "cnn-quarter"),
+        ("presets", "mnist"),
+    ],
+)
+def test_lists_name_everything_with_a_summary(call: Call, kind: str, known: str) -> None:
+    _, output, _ = call("list", kind, "--json")
+    entries = {entry["name"]: entry for entry in json.loads(output)}
+    assert known in entries
+    assert all(len(entry["summary"]) > 10 for entry in entries.values())
+    code, output, _ = call("list", kind)
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == list(entries)
+
+
+def test_a_listed_defense_says_what_can_be_set(call: Call) -> None:
+    entries = {entry["name"]: entry for entry in json.loads(call("list", "defenses", "--json")[1])}
+    assert "clusters" in entries["snowball"]["settings"]
+    assert entries["ideal"]["settings"] == []
+
+
+def test_data_says_where_it_is(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SNOWBALL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lines = call("data", "list")[1].splitlines()
+    assert any(line.startswith("mnist-sample: /") for line in lines)
+    assert any(line.startswith("mnist: not here; it needs ") for line in lines)
+    assert call("data", "fetch", "mnist-sample")[1].startswith("mnist-sample is in ")
+
+
+def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SNOWBALL_DATA", raising=False)
+    code, output, _ = call("doctor")
+    assert code == 0
+    assert "BAD" not in output
+    monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "nowhere"))
+    code, output, _ = call("doctor")
+    assert code == 2
+    assert "BAD data sets: " in output
+
+
+def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "snowball" / "cli.py"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "elections", raising=False)
+    assert "there is no " in fault(call, "bench", "elections")
+    (tmp_path / "benchmarks").mkdir()
+    case: dict[str, Any] = {"name": "small", "seconds": 0.5, "reference_seconds": None, "ratio": None}
+    code = f"def run(quick):\n    return {{'machine': {{}}, 'cases': [{case}], 'quick': quick}}\n"
+    (tmp_path / "benchmarks" / "elections.py").write_text(code, encoding="utf-8")
+    assert call("bench", "elections")[1] == "small: 0.5 s\n"
+    results = json.loads(call("bench", "elections", "--quick", "--json")[1])
+    assert results == {"machine": {}, "cases": [case], "quick": True}
+    monkeypatch.delitem(sys.modules, "elections")
+
+
+def test_a_full_disk_is_said_and_other_faults_of_the_system_are_not_hidden(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, code: int = errno.ENOSPC) -> None:
+        raise OSError(code, "said by the system")
+
+    monkeypatch.setitem(cli.LISTS, "models", full)
+    assert "the disk is full" in fault(call, "list", "models")
+    monkeypatch.setitem(cli.LISTS, "models", lambda: full(code=errno.EIO))
+    monkeypatch.setattr(sys, "argv", ["snowball", "list", "models"])
+    with pytest.raises(OSError, match="said by the system"):
+        cli.main()
