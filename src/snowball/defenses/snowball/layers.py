@@ -15,10 +15,12 @@ def voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
         return tuple(dict.fromkeys((layout.weights[0], layout.weights[-1])))
     if layers == "all":
         return layout.weights
+    if isinstance(layers, str) or not layers:
+        raise SettingError(f"layers must be 'ends', 'all' or names of layers, got {layers!r}")
     for name in layers:
         if name not in layout.names:
             raise SettingError(f"layer {name!r} is not in the model, whose layers are {', '.join(layout.names)}")
-    return layers
+    return tuple(layers)
 
 
 def share_of(share: float, rows: int, rounding: Callable[[float], int]) -> int:

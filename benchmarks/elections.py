@@ -1,0 +1,323 @@
+"""How long the elections take, and whether they elect the same, beside the method done plainly (reference.py).
+
+One process, one thread. Rows are made, not trained: a common direction, label skew in a few dimensions, noise, and one
+row in five moved by an offset that the infected share. They are smaller than a round's (`SCALE`), which costs the same
+time and is harder on precision.
+
+    python benchmarks/elections.py [--quick]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from math import ceil, prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
+
+import reference
+from machine import PeakMemory, describe
+from snowball.defenses.base import Context
+from snowball.defenses.snowball import Snowball, VaeSettings
+from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
+from snowball.defenses.snowball.judges import JUDGES
+from snowball.defenses.snowball.top_down import grow
+from snowball.rng import numpy_stream, stream
+from snowball.updates import Updates
+
+Case = dict[str, Any]
+Shapes = Mapping[str, tuple[int, ...]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+SEED = 0
+CLUSTERS = 11
+CLASSES = 10
+SCALE = 1e-3
+"""Standard deviation of a row's elements, roughly."""
+FIRST_SHARE, TARGET_SHARE, STEP_SHARE = 0.1, 0.5, 0.04
+
+PAPER_CNN: Shapes = {"conv1.weight": (32, 1, 5, 5), "fc2.weight": (10, 256)}
+WIDE: Shapes = {"first.weight": (50, 100), "last.weight": (150, 100)}
+HUGE: Shapes = {"first.weight": (200, 100), "last.weight": (800, 100)}
+
+
+# Rows
+
+
+def client_factors(clients: int) -> NDArray[np.float32]:
+    """(K, 12) what each client's row is a mix of: the common direction, its classes' share, the infected's offset."""
+    generator = numpy_stream(SEED, "benchmark", "clients", clients)
+    shares = generator.dirichlet(np.full(CLASSES, 0.5), clients) - 1 / CLASSES
+    infected = np.arange(clients) >= clients - clients // 5
+    return np.column_stack([np.ones(clients), shares, 0.6 * infected]).astype(np.float32)
+
+
+def make_columns(factors: NDArray[np.float32], width: int, generator: np.random.Generator) -> NDArray[np.float32]:
+    """(K, width) columns of all rows: the mixed directions and a little noise of each row's own."""
+    directions = generator.standard_normal((factors.shape[1], width), dtype=np.float32)
+    noise = generator.standard_normal((len(factors), width), dtype=np.float32)
+    return np.float32(SCALE) * (factors @ directions + np.float32(0.2) * noise)
+
+
+def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
+    """A round's rows, one (K, ...) tensor a layer."""
+    factors = client_factors(clients)
+    generator = numpy_stream(SEED, "benchmark", "columns", clients)
+    return {
+        name: torch.from_numpy(make_columns(factors, prod(shape), generator)).view(clients, *shape)
+        for name, shape in shapes.items()
+    }
+
+
+def to_updates(layers: Mapping[str, Tensor]) -> Updates:
+    """The rows as the package takes them, its Gram matrices not yet computed; ids sort as the rows do."""
+    count = len(next(iter(layers.values())))
+    return Updates.from_layers(layers, clients=[f"{row:06d}" for row in range(count)])
+
+
+def write_rows(path: Path, clients: int, width: int) -> None:
+    """A file of (K, width) float32 rows, larger than memory needs to be."""
+    factors, block = client_factors(clients), 100_000
+    generator = numpy_stream(SEED, "benchmark", "file", clients)
+    rows = np.memmap(path, np.float32, "w+", shape=(clients, width))
+    for start in range(0, width, block):
+        columns = slice(start, min(start + block, width))
+        rows[:, columns] = make_columns(factors, columns.stop - columns.start, generator)
+    rows.flush()
+
+
+# What is timed
+
+
+def our_ballots(updates: Updates) -> Ballots:
+    """The package's bottom-up election, Gram matrices included."""
+    return bottom_up(updates, updates.layout.names, CLUSTERS)
+
+
+def our_growth(updates: Updates, first: list[int], judge: str, quick: bool) -> list[int]:
+    """Who the package's top-down election elects, Gram matrices included where the judge wants them."""
+    target, step = growth_seats(len(updates))
+    selectees = torch.zeros(len(updates), dtype=torch.bool)
+    selectees[first] = True
+    generator = stream(SEED, "benchmark", judge)
+    appointed = JUDGES[judge](updates, updates.layout.names, VaeSettings(**epochs(quick)), generator)
+    elected: list[int] = grow(updates, selectees, target, step, appointed).elected.nonzero()[:, 0].tolist()
+    return elected
+
+
+def plain_growth(rows: Tensor, first: list[int], quick: bool) -> list[int]:
+    """Who the reference's top-down election elects."""
+    generator = stream(SEED, "benchmark", "vae")
+    target, step = growth_seats(len(rows))
+    return reference.top_down(rows, first, target, step, generator=generator, **epochs(quick))
+
+
+def warm_up() -> None:
+    """Pay for what torch loads with its first optimiser before anything is timed."""
+    reference.top_down(torch.eye(4), [0, 1], 3, 1, generator=stream(SEED, "warm-up"), first_epochs=1, tune_epochs=1)
+
+
+def our_elections(updates: Updates) -> Tensor:
+    """(K,) who the whole defense elects, both elections and the mean."""
+    defense = Snowball(clusters=CLUSTERS, judge="distance", grow_after=0)
+    return defense(updates, Context(round=1)).elected
+
+
+def fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
+    """Seconds of the fastest of several runs, and what it returned; preparing each is not counted."""
+    runs = []
+    for _ in range(repeats):
+        prepared = prepare()
+        start = perf_counter()
+        result = work(prepared)
+        runs.append((perf_counter() - start, result))
+    return min(runs, key=lambda run: run[0])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Everything inside computes on one thread, torch and NumPy alike."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Cases
+
+
+def make_case(name: str, seconds: float, reference_seconds: float | None, **facts: Any) -> Case:
+    """One line of the result."""
+    ratio = None if reference_seconds is None else reference_seconds / seconds
+    return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}
+
+
+def agreement(ours: list[int], theirs: list[int]) -> dict[str, int]:
+    """How many of those the reference elects are elected by the package too."""
+    return {"agree": len(set(ours) & set(theirs)), "of": len(theirs)}
+
+
+def first_seats(clients: int) -> int:
+    """Selectees of a bottom-up election."""
+    return ceil(FIRST_SHARE * clients)
+
+
+def growth_seats(clients: int) -> tuple[int, int]:
+    """Target and step of a top-down election."""
+    return int(TARGET_SHARE * clients), ceil(STEP_SHARE * clients)
+
+
+def bottom_up_case(name: str, clients: int, shapes: Shapes, repeats: int, reference_repeats: int) -> Case:
+    """The vote alone, from rows to totals."""
+    layers = make_layers(clients, shapes)
+    seconds, ballots = fastest(our_ballots, lambda: to_updates(layers), repeats)
+    arrays = [layer.flatten(1).numpy() for layer in layers.values()]
+    reference_seconds, votes = fastest(
+        partial(reference.bottom_up, clusters=CLUSTERS), lambda: arrays, reference_repeats
+    )
+    seats = first_seats(clients)
+    elected = agreement(reference.selectees(ballots.totals.numpy(), seats), reference.selectees(votes.totals, seats))
+    totals = torch.stack([*ballots.votes.values()]).sum(0).numpy()  # not rounded yet
+    difference = float(np.abs(totals - votes.totals).max())
+    return make_case(name, seconds, reference_seconds, **elected, totals_difference=difference)
+
+
+def epochs(quick: bool) -> dict[str, int]:
+    """The paper's epochs on MNIST, or a tenth of them."""
+    return {"first_epochs": 27, "tune_epochs": 3} if quick else {"first_epochs": 270, "tune_epochs": 30}
+
+
+def top_down_cases(quick: bool, clients: int = 50) -> Iterator[Case]:
+    """The growth of the reference's selectees to half of the rows, by each judge; one run of the reference for all."""
+    layers = make_layers(clients, PAPER_CNN)
+    arrays = [layer.flatten(1) for layer in layers.values()]
+    votes = reference.bottom_up([array.numpy() for array in arrays], CLUSTERS)
+    first = reference.selectees(votes.totals, first_seats(clients))
+    warm_up()
+    reference_seconds, theirs = fastest(
+        partial(plain_growth, first=first, quick=quick), lambda: torch.cat(arrays, 1), 1
+    )
+    for judge in JUDGES:
+        work = partial(our_growth, first=first, judge=judge, quick=quick)
+        repeats = 10 if judge == "distance" else 1
+        seconds, ours = fastest(work, lambda: to_updates(layers), repeats)
+        yield make_case(f"top-down k{clients} {judge}", seconds, reference_seconds, **agreement(ours, theirs))
+
+
+def gram_case(name: str, quick: bool) -> Case:
+    """The Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
+    clients, width = 100, 1_000_000 if quick else 10_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        write_rows(path, clients, width)
+        rows = torch.from_file(str(path), size=clients * width, dtype=torch.float32).view(clients, width)
+        with PeakMemory() as memory:
+            seconds, wide = timed_gram(rows)
+        _, narrow = timed_gram(rows[:, : width // 100])
+        after = {str(updates.layout.width): after_gram(updates) for updates in (wide, narrow)}
+    return make_case(name, seconds, None, width=width, **memory_facts(memory), after_gram_seconds=after)
+
+
+def timed_gram(rows: Tensor) -> tuple[float, Updates]:
+    """Seconds of the Gram matrix of these rows, and the updates that keep it."""
+    updates = to_updates({"rows": rows})
+    seconds, _ = fastest(partial(Updates.gram, layer="rows"), lambda: updates, 1)
+    return seconds, updates
+
+
+def after_gram(updates: Updates) -> float:
+    """Seconds of both elections once the Gram matrix is there."""
+
+    def elect(updates: Updates) -> None:
+        first = reference.selectees(our_ballots(updates).totals.numpy(), first_seats(len(updates)))
+        our_growth(updates, first, "distance", quick=False)
+
+    return fastest(elect, lambda: updates, 3)[0]
+
+
+def elections_case(name: str, quick: bool) -> Case:
+    """The whole defense on a thousand updates."""
+    updates = to_updates(make_layers(1000, WIDE if quick else HUGE))
+    with PeakMemory() as memory:
+        seconds, _ = fastest(our_elections, lambda: updates, 1)
+    return make_case(name, seconds, None, width=updates.layout.width, **memory_facts(memory))
+
+
+def memory_facts(memory: PeakMemory) -> dict[str, float | None]:
+    """Peak growth in MiB: the process's own, and with the pages of mapped files that the system may drop at will."""
+    return {
+        "peak_mib": memory.growth.get("RssAnon"),
+        "peak_with_file_pages_mib": memory.growth.get("VmRSS"),
+    }
+
+
+ALONE: dict[str, Callable[[str, bool], Case]] = {
+    "gram k100 d10000000": gram_case,
+    "elections k1000 d100000": elections_case,
+}
+"""Cases whose memory is measured, each in a process of its own: what others left behind would hide the growth."""
+
+
+def run_alone(name: str, quick: bool) -> Case:
+    """One of those cases, by this file in a new process."""
+    command = [sys.executable, __file__, "--alone", name, *(["--quick"] if quick else [])]
+    case: Case = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return case
+
+
+def all_cases(quick: bool) -> Iterator[Case]:
+    """Every case, in the order of the result."""
+    repeats = 3 if quick else 10
+    yield bottom_up_case("bottom-up k50 d3360", 50, PAPER_CNN, repeats, 1 if quick else 3)
+    yield bottom_up_case("bottom-up k200 d20000", 200, WIDE, repeats, 1)
+    yield from top_down_cases(quick)
+    yield from (run_alone(name, quick) for name in ALONE)
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """All cases on this machine; `quick` cuts repeats, widths and, on both sides alike, the VAE's epochs."""
+    with one_thread():
+        return {"machine": describe(), "cases": list(all_cases(quick))}
+
+
+def table(cases: list[Case]) -> str:
+    """The cases for people to read: a line each, further facts at its end."""
+    head = ("name", "seconds", "reference_seconds", "ratio")
+    lines = [f"{'case':<26}{'seconds':>10}{'reference':>11}{'ratio':>9}"]
+    for case in cases:
+        numbers = ["-" if case[key] is None else f"{case[key]:.4g}" for key in head[1:]]
+        facts = "  ".join(f"{key} {value}" for key, value in case.items() if key not in head)
+        lines.append(f"{case['name']:<26}{numbers[0]:>10}{numbers[1]:>11}{numbers[2]:>9}  {facts}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table, or with --alone one case as JSON."""
+    parser = argparse.ArgumentParser(description="Time the elections against the method done plainly.")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, epochs and columns")
+    parser.add_argument("--alone", choices=ALONE, help="only this case, as JSON")
+    options = parser.parse_args()
+    if options.alone:
+        with one_thread():
+            print(json.dumps(ALONE[options.alone](options.alone, options.quick)))
+    else:
+        print(table(run(options.quick)["cases"]))
+
+
+if __name__ == "__main__":
+    main()

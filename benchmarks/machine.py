@@ -1,0 +1,63 @@
+"""What a benchmark ran on, and the memory it took."""
+
+import os
+import platform
+import threading
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+
+PROCESSORS = Path("/proc/cpuinfo")
+STATUS = Path("/proc/self/status")
+SAMPLE_SECONDS = 0.002
+
+
+def describe() -> dict[str, str | int]:
+    """The machine and the versions that decide a time."""
+    packages = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
+    return {"cpu": processor(), "cores": os.cpu_count() or 1, "python": platform.python_version(), **packages}
+
+
+def processor() -> str:
+    """The processor's name, as the system gives it."""
+    lines = PROCESSORS.read_text().splitlines() if PROCESSORS.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def resident() -> dict[str, float]:
+    """MiB of memory this process holds: `RssAnon` its own, `VmRSS` with pages of mapped files; empty off Linux."""
+    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS") if name in fields}
+
+
+class PeakMemory:
+    """Watches how far this process's memory grows while a block runs.
+
+    Attributes:
+        growth: MiB above the start, at most, under the names of `resident`.
+    """
+
+    def __init__(self) -> None:
+        self.growth: dict[str, float] = {}
+        self._done = threading.Event()
+        self._watch = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "PeakMemory":
+        self._start = resident()
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._watch.join()
+
+    def _sample(self) -> None:
+        done = False
+        while not done:
+            done = self._done.wait(SAMPLE_SECONDS)  # once more after the block, for what it left behind
+            for name, now in resident().items():
+                self.growth[name] = max(self.growth.get(name, 0.0), now - self._start[name])

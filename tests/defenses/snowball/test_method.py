@@ -1,0 +1,184 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from snowball.defenses import Context, Snowball, SnowballMinus, VotingCenter, VotingRandom
+from snowball.defenses.snowball.gap import gap_clusters
+from snowball.defenses.snowball.layers import voting_layers
+from snowball.errors import SettingError
+from snowball.rng import stream
+from snowball.testing import toy_round
+from snowball.updates import Layout, Updates
+
+
+def infected_seats(verdict: Any, infected: int) -> int:
+    """How many of the last rows, which are infected, were elected."""
+    return int(verdict.elected[-infected:].sum())
+
+
+def far_attackers(seed: int, distance: float = 3.0) -> Updates:
+    """Forty honest rows of plain noise, and ten that lie `distance` deviations away in every column."""
+    rows = torch.randn(50, 40, generator=torch.Generator().manual_seed(seed))
+    rows[40:] += distance
+    return Updates.from_layers({"w": rows[:, None]})
+
+
+def groups(centres: int, rows: int = 60, width: int = 30) -> Updates:
+    """Rows in well-parted groups of equal size."""
+    rng = torch.Generator().manual_seed(3)
+    middle = torch.randn(centres, width, generator=rng) * 10
+    return Updates.from_layers(
+        {"w": middle[torch.arange(rows) % centres][:, None] + torch.randn(rows, 1, width, generator=rng)}
+    )
+
+
+def test_three_lines_elect_the_honest_and_say_why() -> None:
+    updates = toy_round(clients=40, infected=8, distance=12.0)
+    verdict = Snowball(grow_after=0)(updates, Context(round=1))
+    assert verdict.elected.sum() == 20
+    assert infected_seats(verdict, 8) == 0
+    facts = verdict.facts
+    for name in (
+        "votes",
+        "votes.first.weight",
+        "clarity.last.weight",
+        "weight.last.weight",
+        "order",
+        "score",
+        "margin",
+    ):
+        assert isinstance(facts[name], Tensor)
+        assert facts[name].shape == (40,)
+    assert {"clusters", "seconds.bottom_up", "seconds.top_down"} <= facts.keys()
+    assert torch.equal(facts["order"] >= 0, verdict.elected)
+    seated = facts["order"] == 0
+    assert torch.equal(facts["score"][seated], facts["votes"][seated])
+    assert (facts["margin"][verdict.elected] >= 0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_far_attackers_take_every_seat_of_the_paper_and_none_with_a_floor(seed: int) -> None:
+    paper = SnowballMinus(clusters=11, ballot_floor=0.0)(far_attackers(seed), Context(1))
+    assert paper.facts["weight.w"][:40].max() < 1e-12  # every honest ballot ties at the lowest clarity
+    assert infected_seats(paper, 10) == 5
+    guarded = SnowballMinus(clusters=11)(far_attackers(seed), Context(1))
+    assert infected_seats(guarded, 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "elected", "grown"), [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 1, 2), (7, 1, 3), (10, 1, 5)]
+)
+def test_small_cohorts_are_defined(rows: int, elected: int, grown: int) -> None:
+    updates = toy_round(clients=rows, infected=0)
+    assert Snowball()(updates, Context(1, 100)).elected.sum() == elected
+    assert Snowball()(updates, Context(99, 100)).elected.sum() == grown
+
+
+@pytest.mark.parametrize(
+    ("settings", "context", "grows"),
+    [
+        ({}, Context(25, 100), False),
+        ({}, Context(26, 100), True),
+        ({}, Context(25), False),  # of unknown rounds a quarter is 25
+        ({}, Context(26), True),
+        ({"grow_after": 3}, Context(3, 100), False),
+        ({"grow_after": 3}, Context(4, 100), True),
+        ({"grow_after": 0}, Context(1, 100), True),
+        ({"grow_after": 1.0}, Context(100, 100), False),
+    ],
+)
+def test_growth_starts_after_its_round(settings: dict[str, Any], context: Context, grows: bool) -> None:
+    verdict = Snowball(**settings)(toy_round(), context)
+    assert verdict.elected.sum() == (10 if grows else 2)
+
+
+def test_shares_of_a_cohort_are_the_papers_numbers() -> None:
+    verdict = Snowball(grow_after=0)(toy_round(clients=50, infected=0), Context(1))
+    order = verdict.facts["order"]
+    assert isinstance(order, Tensor)
+    assert [int((order == turn).sum()) for turn in range(12)] == [5, *[2] * 10, 0]
+
+
+def test_the_number_of_clusters_is_found_once_and_kept() -> None:
+    first = SnowballMinus()(groups(5), Context(1))
+    assert first.state == {"clusters": 5}
+    later = SnowballMinus()(groups(9), Context(2, state=first.state))
+    assert later.facts["clusters"] == 5
+    assert later.state == first.state
+
+
+def test_a_small_round_does_not_change_what_is_kept() -> None:
+    verdict = SnowballMinus()(toy_round(clients=8), Context(2, state={"clusters": 11}))
+    assert verdict.facts["clusters"] == 4
+    assert verdict.state == {"clusters": 11}
+    assert SnowballMinus()(toy_round(clients=2), Context(3, state={"clusters": 11})).state == {"clusters": 11}
+
+
+@pytest.mark.parametrize("centres", [3, 4, 7])
+def test_the_gap_statistic_finds_well_parted_groups(centres: int) -> None:
+    assert gap_clusters(groups(centres), "w", 2, 15, stream(1)) == centres
+
+
+def test_the_gap_statistic_has_an_answer_for_rows_that_coincide() -> None:
+    assert gap_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
+
+
+def test_voting_ablations_by_hand() -> None:
+    first = [
+        (-1.9, -3),
+        (1.2, 1.6),
+        (1.3, -0.4),
+        (-0.1, -0.3),
+        (1.4, 0.9),
+        (0.1, 0.7),
+        (1.4, 0.4),
+        (2.7, 1),
+        (2.9, 0.5),
+        (2.4, 1),
+    ]
+    last = [-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98]
+    updates = Updates.from_layers({"a": torch.tensor(first)[:, None], "b": torch.tensor(last)[:, None, None]})
+    centre = VotingCenter(first_share=0.4)(updates, Context(1))
+    assert centre.elected.nonzero().flatten().tolist() == [1, 3, 4, 5]
+    drawn = VotingRandom(first_share=0.4)(updates, Context(1))
+    assert drawn.facts["votes"].sum() == 10 * 4
+    assert drawn.elected.sum() == 4
+
+
+def test_votes_at_random_change_with_the_round() -> None:
+    chosen = {tuple(VotingRandom()(toy_round(), Context(round)).elected.tolist()) for round in range(1, 9)}
+    assert len(chosen) > 1
+
+
+def test_the_layers_that_vote() -> None:
+    layout = Layout(("a", "b", "c", "d"), ((2, 2), (2,), (3, 3), (4, 4)))
+    assert voting_layers(layout, "ends") == ("a", "d")
+    assert voting_layers(layout, "all") == ("a", "c", "d")
+    assert voting_layers(layout, ("b",)) == ("b",)
+    assert voting_layers(Layout(("a",), ((2, 2),)), "ends") == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"first_share": 0.0}, r"first_share must lie in \(0, 1\], got 0"),
+        ({"target_share": 1.1}, r"target_share must lie in \(0, 1\], got 1.1"),
+        ({"step_share": float("nan")}, r"step_share must lie in \(0, 1\], got nan"),
+        ({"first_share": 0.6}, "target_share 0.5 is below first_share 0.6"),
+        ({"clusters": 1}, "clusters must be 2 or more, or 'gap', got 1"),
+        ({"ballot_floor": -0.1}, r"ballot_floor must lie in \[0, 1\], got -0.1"),
+        ({"grow_after": -1}, "grow_after .* got -1"),
+        ({"grow_after": 1.5}, "grow_after .* got 1.5"),
+        ({"judge": "jury"}, "judge 'jury' is not one of vae, vae-span, distance"),
+        ({"clusters": 20}, "20 clusters need over 20 updates, got 20"),
+        ({"layers": ("middle",)}, "layer 'middle' is not in the model, whose layers are first.weight, middle.bias"),
+        ({"layers": "first"}, "layers must be 'ends', 'all' or names of layers, got 'first'"),
+        ({"layers": ()}, "layers must be"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said) as caught:
+        Snowball(**settings)(toy_round(), Context(1))
+    assert "\n" not in str(caught.value)
