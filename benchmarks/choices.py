@@ -21,7 +21,7 @@ from snowball.records import error_rates
 
 FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLUSTERS: tuple[int | str, ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
-JUDGES = ("distance", "vae-span")
+JUDGES = ("distance", "vae-span", "vae")
 JUDGED = (4, 8, 9, 20)
 """Rounds that the judges are compared in: the published one takes a minute each."""
 

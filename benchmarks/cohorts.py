@@ -51,7 +51,7 @@ def play(case: tuple[int, str, int]) -> dict[str, Any]:
         "data": {"name": "mnist-sample", "clients": sites, "alpha": 0.5, "examples": 120 * sites},
         "model": {"name": "cnn-quarter"},
         "training": {"epochs": 2},
-        "attack": {"name": "cba", "malicious": SITES[sites] / sites + 1e-9, "poison_ratio": 0.3},
+        "attack": {"name": "cba", "malicious": SITES[sites] / sites, "poison_ratio": 0.3},
         "defense": DEFENSES[name],
     }
     rounds = list(simulate(Federation.of(Experiment.parse(settings))))

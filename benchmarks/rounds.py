@@ -73,7 +73,7 @@ WORLDS = {
             sites,
             sites,
             SMALL,
-            malicious=infected / sites + 1e-9,
+            malicious=infected / sites,
             examples=120 * sites,
             seed=seed,
         )
