@@ -214,13 +214,9 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time the elections beside the method done plainly."""
-    results = load_benchmark(what).run(quick)
-    if as_json:
-        typer.echo(json.dumps(results, indent=2))
-        return
-    for case in results["cases"]:
-        beside = f", plainly {case['reference_seconds']:.3g} s" if case.get("reference_seconds") else ""
-        typer.echo(f"{case['name']}: {case['seconds']:.3g} s{beside}")
+    benchmark = load_benchmark(what)
+    results = benchmark.run(quick)
+    typer.echo(json.dumps(results, indent=2) if as_json else benchmark.table(results["cases"]))
 
 
 def load_benchmark(name: str) -> Any:

@@ -2,7 +2,14 @@ import pytest
 import torch
 
 from snowball.defenses import Context, FedAvg, Ideal
-from snowball.defenses.ops import clip_factors, highest, lowest, squared_distances, weighted_mean
+from snowball.defenses.ops import (
+    clip_factors,
+    highest,
+    lowest,
+    principal_coordinates,
+    squared_distances,
+    weighted_mean,
+)
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -42,6 +49,15 @@ def test_distances_from_a_gram_matrix() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])})
     expected = torch.tensor([[0.0, 25, 1], [25, 0, 18], [1, 18, 0]], dtype=torch.float64)
     torch.testing.assert_close(squared_distances(updates.gram()), expected)
+
+
+def test_principal_coordinates_keep_distances_and_signs() -> None:
+    gram = Updates.from_layers({"w": torch.randn(7, 20, generator=torch.Generator().manual_seed(0))}).gram()
+    rows = principal_coordinates(gram)
+    torch.testing.assert_close(squared_distances(rows @ rows.T), squared_distances(gram))
+    assert (rows.square().sum(0).diff() <= 1e-12).all()  # the most telling first
+    told = rows[:, :-1]
+    assert (told.gather(0, told.abs().argmax(0, keepdim=True)) > 0).all()
 
 
 @pytest.mark.parametrize("arguments", [(0,), (-1,), (3, 2)])

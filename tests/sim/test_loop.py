@@ -10,7 +10,7 @@ from snowball.defenses import DEFENSES, Context, Verdict
 from snowball.defenses.ops import everyone
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, principal_coordinates, simulate
+from snowball.sim.loop import first_state, place, simulate
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -104,12 +104,11 @@ def test_a_defense_gets_its_state_and_its_facts_become_json(
 
 
 def test_the_map_keeps_distances_in_a_plane() -> None:
-    points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]], dtype=torch.float64)
-    drawn = principal_coordinates(points @ points.T)
-    torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points))
-    assert (drawn.gather(0, drawn.abs().argmax(0, keepdim=True)) > 0).all()
+    points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    drawn = place(Updates.from_layers({"w": points}))
+    torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points).double())
 
 
-def test_the_map_of_few_or_equal_updates_has_two_coordinates() -> None:
-    assert principal_coordinates(torch.zeros(1, 1, dtype=torch.float64)).tolist() == [[0, 0]]
-    assert principal_coordinates(torch.zeros(3, 3, dtype=torch.float64)).isfinite().all()
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_map_of_few_or_equal_updates_has_two_coordinates(rows: int) -> None:
+    assert place(Updates.from_layers({"w": torch.ones(rows, 1)})).tolist() == [[0, 0]] * rows

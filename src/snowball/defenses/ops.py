@@ -42,3 +42,13 @@ def squared_distances(gram: Tensor) -> Tensor:
     """The (n, n) squared distances behind a Gram matrix; never negative, zero on the diagonal."""
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_(min=0).fill_diagonal_(0)
+
+
+def principal_coordinates(gram: Tensor) -> Tensor:
+    """(n, n) the rows behind a centred Gram matrix in as few columns as they need, the most telling first.
+
+    Distances are those of the rows. Each column's largest entry is positive, since eigenvectors come with any sign.
+    """
+    squares, vectors = torch.linalg.eigh(gram)  # ascending
+    rows: Tensor = (vectors * squares.clamp(min=0).sqrt()).flip(1)
+    return rows * rows.gather(0, rows.abs().argmax(0, keepdim=True)).sign()

@@ -4,10 +4,11 @@ from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from snowball.defenses import Context, Verdict
+from snowball.defenses.ops import principal_coordinates
 from snowball.records import Record, error_rates, finite
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
@@ -75,7 +76,7 @@ def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> R
         "false_positive_rate": false_positive_rate,
         "false_negative_rate": false_negative_rate,
         "facts": {name: plain(fact) for name, fact in verdict.facts.items() if not name.startswith(TIMES)},
-        "map": principal_coordinates(updates.gram()).tolist(),
+        "map": place(updates).tolist(),
     }
 
 
@@ -90,11 +91,6 @@ def plain(fact: Any) -> Any:
     return fact.tolist() if isinstance(fact, Tensor) else fact
 
 
-def principal_coordinates(gram: Tensor) -> Tensor:
+def place(updates: Updates) -> Tensor:
     """Each row's place (n, 2) along the two directions in which the rows differ most."""
-    squares, vectors = torch.linalg.eigh(gram)  # ascending
-    coordinates = torch.zeros(len(gram), 2, dtype=gram.dtype)
-    kept = min(2, len(gram))
-    coordinates[:, :kept] = (vectors * squares.clamp(min=0).sqrt()).flip(1)[:, :kept]
-    largest = coordinates.abs().argmax(0, keepdim=True)
-    return coordinates * coordinates.gather(0, largest).sign()  # eigenvectors come with any sign
+    return pad(principal_coordinates(updates.gram()), (0, 2))[:, :2]

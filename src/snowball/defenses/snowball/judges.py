@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import squared_distances
+from snowball.defenses.ops import principal_coordinates, squared_distances
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.updates import Updates
 
@@ -46,7 +46,7 @@ def published(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: to
 
 def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
     """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
-    rows = coordinates(_gram(updates, layers))
+    rows = principal_coordinates(_gram(updates, layers))[:, :-1]  # centred rows need one column less
     spread = rows.square().mean().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
     return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
@@ -82,13 +82,6 @@ def _ordered_differences(rows: Tensor) -> Tensor:
     first, second = torch.cartesian_prod(torch.arange(len(rows)), torch.arange(len(rows))).T
     apart = first != second
     return rows[first[apart]] - rows[second[apart]]
-
-
-def coordinates(gram: Tensor) -> Tensor:
-    """(n, n - 1) principal coordinates of the rows behind a Gram matrix: the same distances, whatever the columns."""
-    values, vectors = torch.linalg.eigh(gram)
-    rows: Tensor = vectors * values.clamp(min=0).sqrt()
-    return rows.flip(1)[:, :-1]
 
 
 def _gram(updates: Updates, layers: Sequence[str]) -> Tensor:

@@ -1,0 +1,148 @@
+"""Writes the measured tables of the documentation from the files in benchmarks/results.
+
+    python benchmarks/tables.py
+
+A table stands between the lines `<!-- NAME -->` and `<!-- end -->` of a page.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def result(name: str) -> Any:
+    """What a benchmark measured."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def number(value: float | None) -> str:
+    """Three digits, and all digits of large numbers."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """A fraction for people."""
+    return f"{100 * value:.1f}"
+
+
+def elections() -> str:
+    """Our elections beside the plain ones."""
+    rows = []
+    for case in result("elections")["cases"]:
+        numbers = [number(case[key]) for key in ("seconds", "reference_seconds", "ratio")]
+        rows.append([case["name"], *numbers, f"{case['agree']} of {case['of']}" if "agree" in case else "-"])
+    return markdown(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
+
+
+def judges() -> str:
+    """Error rates of the judges."""
+    worlds = result("choices")["judges"]
+    names = next(iter(worlds.values()))
+    rows = (
+        [world, *(f"{percent(row[name]['fpr'])} / {percent(row[name]['fnr'])}" for name in names)]
+        for world, row in worlds.items()
+    )
+    return markdown(("FPR / FNR, %", *(f"`{name}`" for name in names)), rows)
+
+
+def seats(table: str) -> str:
+    """Infected among the selectees, small federations of one size and their seeds together."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for world, row in result("choices")[table].items():
+        group = counts.setdefault(re.sub(r"-s\d$", "", world), {})
+        for setting, found in row.items():
+            sums = group.setdefault(setting, [0, 0])
+            sums[0] += found["infected"]
+            sums[1] += found["of"]
+    settings = list(dict.fromkeys(setting for row in counts.values() for setting in row))
+    settings.sort(key=lambda setting: setting == "gap")
+    rows = [[world, str(next(iter(row.values()))[1]), *_infected(row, settings)] for world, row in counts.items()]
+    return markdown(("infected among", "selectees", *settings), [*rows, _totals(counts, settings)])
+
+
+def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
+    return [str(row[setting][0]) if setting in row else "-" for setting in settings]
+
+
+def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
+    """A last line that adds up what can be compared: the worlds in which every setting could be tried."""
+    whole = [row for row in counts.values() if set(row) == set(settings)]
+    seats = sum(next(iter(row.values()))[1] for row in whole)
+    return [
+        f"all {len(whole)} complete lines",
+        str(seats),
+        *(str(sum(row[name][0] for row in whole)) for name in settings),
+    ]
+
+
+def cohorts() -> str:
+    """Accuracies of small federations."""
+    runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
+    for run in result("cohorts")["runs"]:
+        runs.setdefault((run["sites"], run["infected"]), {}).setdefault(run["defense"], []).append(run["last"])
+    names = list(dict.fromkeys(name for row in runs.values() for name in row))
+    rows = (
+        [f"{sites}, {infected} infected", *(_accuracies(row.get(name, [])) for name in names)]
+        for (sites, infected), row in runs.items()
+    )
+    return markdown(("main / backdoor accuracy, %", *names), rows)
+
+
+def _accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
+    """The mean main accuracy, and the backdoor accuracy of every seed."""
+    if not lasts:
+        return "-"
+    main = sum(last["main_accuracy"] for last in lasts) / len(lasts)
+    backdoors = ", ".join(f"{100 * last['backdoor_accuracy']:.0f}" for last in lasts)
+    return f"{100 * main:.0f} / {backdoors}"
+
+
+def demo() -> str:
+    """The demo, seed by seed: the summaries of its runs."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        rates = [percent(summary["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
+        rows.append([*file.stem.split("-"), *rates, percent(summary["false_positive_rate"])])
+    return markdown(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "elections": elections,
+    "judges": judges,
+    "floors": lambda: seats("floors"),
+    "clusters": lambda: seats("clusters"),
+    "cohorts": cohorts,
+    "demo": demo,
+}
+
+
+def fill(page: str) -> str:
+    """A page with its tables made anew."""
+    for name, make in TABLES.items():
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if place.search(page):
+            table = f"\n{make()}\n\n"
+            page = place.sub(lambda found, table=table: found[1] + table + found[2], page)
+    return page
+
+
+def main() -> None:
+    """Fill every page."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

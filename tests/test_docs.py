@@ -1,0 +1,47 @@
+"""Every Python example of the documentation runs as it stands."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = [
+    pytest.param(code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+def what_readers_have() -> dict[str, Any]:
+    """A global model, what clients made of it, and who they are: what the library example starts from."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 3))
+    states = [
+        {name: tensor + torch.randn_like(tensor) for name, tensor in model.state_dict().items()} for _ in range(12)
+    ]
+    names = [f"site {number}" for number in range(12)]
+    return {
+        "global_state": model.state_dict(),
+        "client_states": states,
+        "counts": list(range(20, 32)),
+        "names": names,
+        "state": None,
+    }
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_example_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if "flwr" in code:
+        pytest.importorskip("flwr", reason="the Flower example needs flwr")
+    exec(compile(code, "example", "exec"), what_readers_have())
+    if "print(" in code:
+        assert capsys.readouterr().out.strip()
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} links to {link}"
