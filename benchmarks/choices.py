@@ -2,17 +2,18 @@
 
     python benchmarks/rounds.py FOLDER && python benchmarks/choices.py FOLDER > benchmarks/results/choices.json
 
-Three tables: infected among the selectees for each floor of a ballot's weight; the same for each number of clusters;
-false positive and false negative rates after the top-down election for each judge.
+Three tables. For each floor of a ballot's weight: infected among the selectees, and selectees that are others than
+without a floor. For each number of clusters: infected among the selectees. For each judge: error rates after both
+elections.
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from machine import describe
 from rounds import WORLDS, Round, read
@@ -20,55 +21,67 @@ from snowball.defenses import Context, Snowball, SnowballMinus
 from snowball.records import error_rates
 
 FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
-CLUSTERS: tuple[int | str, ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
+CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
 JUDGES = ("distance", "vae-span", "vae")
 JUDGED = (4, 8, 9, 20)
 """Rounds that the judges are compared in: the published one takes a minute each."""
 
 
-def rates(rounds: Iterable[Round], defense: Callable[[Round], Any]) -> dict[str, Any]:
-    """Both error rates over the rounds together."""
-    malicious, elected = [], []
-    for taken in rounds:
-        malicious += taken.infected.tolist()
-        elected += defense(taken).elected.tolist()
-    false_positive, false_negative = error_rates(malicious, elected)
-    infected = sum(bad and chosen for bad, chosen in zip(malicious, elected, strict=True))
-    return {"infected": infected, "of": sum(elected), "fpr": false_positive, "fnr": false_negative}
+def elected(rounds: list[Round], defense: SnowballMinus) -> Tensor:
+    """Who is elected, all rounds in a row; the number of clusters, if it is to be found, is the first round's."""
+    state = defense(rounds[0].updates, Context(1)).state
+    verdicts = [defense(taken.updates, Context(taken.number, state=state)) for taken in rounds]
+    return torch.cat([verdict.elected for verdict in verdicts])
 
 
-def selectees(rounds: list[Round], **settings: Any) -> dict[str, Any]:
-    """The bottom-up election alone; the number of clusters, if to be found, is the first round's."""
-    state = SnowballMinus(**settings)(rounds[0].updates, Context(1)).state
-    return rates(rounds, lambda taken: SnowballMinus(**settings)(taken.updates, Context(taken.number, state=state)))
+def count(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
+    """How many of the elected are infected, and both error rates."""
+    infected = torch.cat([taken.infected for taken in rounds])
+    false_positive, false_negative = error_rates(infected.tolist(), chosen.tolist())
+    found = {"infected": int((chosen & infected).sum()), "of": int(chosen.sum())}
+    return found | {"fpr": false_positive, "fnr": false_negative}
 
 
-def judged(rounds: list[Round], judge: str) -> dict[str, Any]:
-    """Both elections, the second by this judge."""
-    defense = Snowball(judge=judge, grow_after=0)
-    state = SnowballMinus()(rounds[0].updates, Context(1)).state
-    chosen = [taken for taken in rounds if taken.number in JUDGED]
-    return rates(chosen, lambda taken: defense(taken.updates, Context(taken.number, state=state)))
+def floors(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with each floor, and how many selectees are others than with none."""
+    chosen = {floor: elected(rounds, SnowballMinus(ballot_floor=floor)) for floor in FLOORS}
+    return {
+        str(floor): count(rounds, mask) | {"changed": int((mask & ~chosen[0.0]).sum())}
+        for floor, mask in chosen.items()
+    }
+
+
+def clusters(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with each number of clusters that there are updates enough for."""
+    possible = [number for number in CLUSTERS if number == "gap" or number < len(rounds[0].updates)]
+    return {str(number): count(rounds, elected(rounds, SnowballMinus(clusters=number))) for number in possible}
+
+
+def judges(rounds: list[Round]) -> dict[str, Any]:
+    """Both elections, the second by each judge."""
+    chosen = [taken for taken in rounds if taken.number in (1, *JUDGED)]
+    later = [taken for taken in rounds if taken.number in JUDGED]
+    masks = {judge: elected(chosen, Snowball(judge=judge, grow_after=1)) for judge in JUDGES}
+    skipped = len(chosen[0].updates)
+    return {judge: count(later, mask[skipped:]) for judge, mask in masks.items()}
+
+
+TABLES = {"floors": floors, "clusters": clusters, "judges": judges}
 
 
 def main(folder: Path) -> None:
-    """Fill the tables from every world that is there."""
+    """Fill the tables from every world that is there; the judges' from the large ones."""
     torch.set_num_threads(1)
-    tables: dict[str, Any] = {"floors": {}, "clusters": {}, "judges": {}}
-    for name in WORLDS:
-        file = folder / f"{name}.safetensors"
-        if not file.exists():
+    results: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+    for world in WORLDS:
+        if not (folder / f"{world}.safetensors").exists():
             continue
-        rounds = list(read(file))
-        sites = len(rounds[0].updates)
-        tables["floors"][name] = {str(floor): selectees(rounds, ballot_floor=floor) for floor in FLOORS}
-        tables["clusters"][name] = {
-            str(count): selectees(rounds, clusters=count) for count in CLUSTERS if count == "gap" or int(count) < sites
-        }
-        if sites >= 50:
-            tables["judges"][name] = {judge: judged(rounds, judge) for judge in JUDGES}
-        print(name, json.dumps({table: rows.get(name) for table, rows in tables.items()}), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), **tables}, indent=1))
+        rounds = list(read(folder / f"{world}.safetensors"))
+        for name, table in TABLES.items():
+            if name != "judges" or len(rounds[0].updates) >= 50:
+                results[name][world] = table(rounds)
+                print(world, name, json.dumps(results[name][world]), file=sys.stderr, flush=True)
+    print(json.dumps({"machine": describe(), **results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,16 @@ def seats(table: str) -> str:
     settings = list(dict.fromkeys(setting for row in counts.values() for setting in row))
     settings.sort(key=lambda setting: setting == "gap")
     rows = [[world, str(next(iter(row.values()))[1]), *_infected(row, settings)] for world, row in counts.items()]
-    return markdown(("infected among", "selectees", *settings), [*rows, _totals(counts, settings)])
+    return markdown(("infected among the selectees", "selectees", *settings), [*rows, _totals(counts, settings)])
+
+
+def floors() -> str:
+    """Infected among the selectees for each floor, and a line that counts how many selectees it changes."""
+    changed: dict[str, int] = {}
+    for row in result("choices")["floors"].values():
+        for floor, found in row.items():
+            changed[floor] = changed.get(floor, 0) + found["changed"]
+    return f"{seats('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
 
 
 def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
@@ -121,7 +130,7 @@ def demo() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "elections": elections,
     "judges": judges,
-    "floors": lambda: seats("floors"),
+    "floors": floors,
     "clusters": lambda: seats("clusters"),
     "cohorts": cohorts,
     "demo": demo,
