@@ -64,7 +64,8 @@ class SnowballMinus:
         """Hold the bottom-up election."""
         layers = voting_layers(updates.layout, self.layers)
         if len(updates) < LEAST_VOTERS:
-            return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), {}, context.state)
+            all_seated = {"order": torch.zeros(len(updates), dtype=torch.int64)}
+            return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), all_seated, context.state)
         start = perf_counter()
         found = self._find_clusters(updates, layers, context)
         clusters = min(found, most_clusters(updates)) if self.clusters == "gap" else found
@@ -80,7 +81,7 @@ class SnowballMinus:
             if self.clusters >= len(updates):
                 raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
             return self.clusters
-        if context.state is not None:
+        if context.state and "clusters" in context.state:
             return int(context.state["clusters"])
         most = most_clusters(updates)
         found = [gap_clusters(updates, layer, LEAST_CLUSTERS, most, context.stream("gap", layer)) for layer in layers]
