@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,68 @@ def test_from_layers_uses_one_memory_mapped_layer_in_place(tmp_path: Path) -> No
     assert torch.equal(updates.gram(), Updates.from_layers({"w": torch.tensor(np.array(file))}).gram())
 
 
+def test_products_keep_distances_beside_a_row_that_is_far_away() -> None:
+    rows = torch.randn(9, 50, generator=torch.Generator().manual_seed(0)) * 1e-2
+    exact = torch.cdist(rows[:8].double(), rows[:8].double()) ** 2
+    rows[8] *= 1e18
+    products = Updates.from_layers({"w": rows}).products()[:8, :8]
+    squares = products.diagonal()
+    np.testing.assert_allclose(squares[:, None] + squares - 2 * products, exact, rtol=1e-9, atol=1e-15)
+
+
+def test_tensors_in_training_are_taken_without_their_history() -> None:
+    model = torch.nn.Linear(3, 2)
+    updates = Updates.from_states(dict(model.named_parameters()), [dict(torch.nn.Linear(3, 2).named_parameters())] * 2)
+    assert not updates.values.requires_grad
+    assert not Updates.from_layers({"w": torch.ones(2, 3, requires_grad=True)}).mean(torch.ones(2)).requires_grad
+
+
+def test_half_precision_states_are_subtracted_in_single_precision() -> None:
+    base, state = {"w": torch.tensor([2048.0]).half()}, {"w": torch.tensor([-1.0]).half()}
+    assert Updates.from_states(base, [state]).values.item() == -2049
+
+
+def test_a_file_that_must_not_be_written_is_read_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((3, 4), np.float32))
+    assert len(Updates.from_layers({"w": np.load(tmp_path / "rows.npy", mmap_mode="r")})) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (None, "client 'x' sent NoneType, not tensors by name"),
+        ({"w": None}, "'w' of client 'x' cannot be read as numbers"),
+        ({"w": "text"}, "'w' of client 'x' cannot be read as numbers"),
+        ({"w": [1.0, [2.0]]}, "'w' of client 'x' cannot be read as numbers"),
+        ({"w": np.array([object()])}, "'w' of client 'x' cannot be read as numbers"),
+        ({"w": torch.ones(1, dtype=torch.complex64)}, "'w' of client 'x' must be a plain array of real numbers"),
+        ({"w": torch.ones(1).to_sparse()}, "'w' of client 'x' must be a plain array of real numbers"),
+    ],
+)
+def test_whatever_a_client_sends_is_refused_by_name(state: Any, said: str) -> None:
+    with pytest.raises(UpdateError, match=said) as caught:
+        Updates.from_states({"w": torch.zeros(1)}, [state], clients=["x"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ({}, "none of the global model's 0 tensors is floating-point"),
+        ({"n": torch.tensor([1])}, "none of the global model's 1 tensors is floating-point"),
+        ({"w": torch.tensor([torch.nan])}, "the global model holds NaN"),
+    ],
+)
+def test_a_global_model_without_numbers_is_refused(base: Any, said: str) -> None:
+    with pytest.raises(UpdateError, match=said):
+        Updates.from_states(base, [base])
+
+
+def test_an_unknown_layer_is_refused_by_name() -> None:
+    with pytest.raises(UpdateError, match="layer 'zz' is not in the updates, whose layers are first"):
+        toy_round().gram("zz")
+
+
 def broken(**changes: object) -> Updates:
     """A sound round with some arguments replaced."""
     arguments = {"examples": [1.0, 2.0], "clients": ["a", "b"], "layers": {"w": torch.zeros(2, 3)}} | changes
@@ -103,6 +166,12 @@ def broken(**changes: object) -> Updates:
     ("changes", "said"),
     [
         ({"layers": {}}, "at least one layer"),
+        ({"layers": {"w": torch.tensor(1.0)}}, "'w' is a single number"),
+        ({"layers": {"w": torch.zeros(2, 0)}}, "the 2 updates have no columns"),
+        ({"examples": ["a", "b"]}, "examples cannot be read as numbers"),
+        ({"examples": [1, 10**400]}, "examples cannot be read as numbers"),
+        ({"clients": "ab"}, "client ids are needed in the order of the updates, got str"),
+        ({"clients": {"a", "b"}}, "client ids are needed in the order of the updates, got set"),
         ({"layers": {"w": torch.zeros(0, 3)}, "examples": [], "clients": []}, "no updates"),
         ({"layers": {"w": torch.zeros(2, 3), "v": torch.zeros(3, 3)}}, "'v' has 3 updates, layer 'w' has 2"),
         ({"layers": {"w": torch.zeros(2, 3, dtype=torch.int64)}}, "floating-point"),

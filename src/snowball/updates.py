@@ -1,9 +1,11 @@
 """What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +15,8 @@ from snowball.errors import UpdateError
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements converted to float64 at a time: 32 MiB, whatever the number of rows and columns."""
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 Arrays = Mapping[str, Tensor | np.ndarray]
 
@@ -76,16 +80,18 @@ class Updates:
     examples: Tensor  # (n,) training examples behind each row
     clients: tuple[str, ...]  # (n,) stable ids, for ties and for defenses that keep history
     layout: Layout
-    _grams: dict[str | None, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _products: dict[str | None, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be elected from, before any work is done."""
-        if self.values.ndim != 2 or not self.values.is_floating_point():
+        if self.values.ndim != 2 or self.values.dtype not in FLOATS:
             shape, dtype = tuple(self.values.shape), self.values.dtype
             raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
         rows, width = self.values.shape
         if not rows:
             raise UpdateError("there are no updates to elect from")
+        if not width:
+            raise UpdateError(f"the {rows} updates have no columns to compare")
         if width != self.layout.width:
             raise UpdateError(f"rows have {width} columns, the layout has {self.layout.width}")
         if self.examples.shape != (rows,) or len(self.clients) != rows:
@@ -99,13 +105,7 @@ class Updates:
         for client, count in zip(self.clients, self.examples.tolist(), strict=True):
             if not 0 < count < float("inf"):
                 raise UpdateError(f"client {client!r} reports {count} training examples; a positive number is needed")
-        self._refuse_non_finite()
-
-    def _refuse_non_finite(self) -> None:
-        squared = torch.zeros(len(self), dtype=torch.float64)
-        for columns in self._blocks(slice(0, self.layout.width)):
-            squared += torch.linalg.vector_norm(self.values[:, columns], dim=1, dtype=torch.float64) ** 2
-        for client, finite in zip(self.clients, squared.isfinite().tolist(), strict=True):
+        for client, finite in zip(self.clients, self.squared_norms.isfinite().tolist(), strict=True):
             if not finite:
                 raise UpdateError(f"the update of client {client!r} holds NaN, infinite or overflowing numbers")
 
@@ -122,16 +122,16 @@ class Updates:
         """
         if not layers:
             raise UpdateError("updates need at least one layer")
-        tensors = {name: torch.as_tensor(layer) for name, layer in layers.items()}
-        counts = {name: len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items()}
-        first = next(iter(counts))
-        for name, count in counts.items():
-            if count != counts[first]:
-                raise UpdateError(f"layer {name!r} has {count} updates, layer {first!r} has {counts[first]}")
+        tensors = {name: as_tensor(layer, f"layer {name!r}") for name, layer in layers.items()}
+        for name, tensor in tensors.items():
+            if not tensor.ndim:
+                raise UpdateError(f"layer {name!r} is a single number, with no entry for each update")
+        first, count = next((name, len(tensor)) for name, tensor in tensors.items())
+        for name, tensor in tensors.items():
+            if len(tensor) != count:
+                raise UpdateError(f"layer {name!r} has {len(tensor)} updates, layer {first!r} has {count}")
         layout = Layout(tuple(tensors), tuple(tuple(tensor.shape[1:]) for tensor in tensors.values()))
-        flat = [
-            tensor.reshape(len(tensor), -1) if len(tensor) else tensor.new_empty(0, 0) for tensor in tensors.values()
-        ]
+        flat = [tensor.reshape(count, prod(tensor.shape[1:])) for tensor in tensors.values()]
         values = flat[0] if len(flat) == 1 else torch.cat(flat, 1)
         return cls._of(values, layout, examples, clients)
 
@@ -147,16 +147,22 @@ class Updates:
 
         Integer tensors (counters of a normalisation layer) are no direction to vote on and are left out.
         """
-        kept = {name: torch.as_tensor(tensor) for name, tensor in base.items()}
-        kept = {name: tensor for name, tensor in kept.items() if tensor.is_floating_point()}
+        model = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in base.items()}
+        kept = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
+        if not kept:
+            raise UpdateError(f"none of the global model's {len(model)} tensors is floating-point")
         layout = Layout.of(kept)
-        names = clients if clients is not None else [str(index) for index in range(len(states))]
-        values = torch.empty(len(states), layout.width, dtype=_row_type(kept))
-        for row, state, client in zip(values, states, names, strict=False):
-            layout.check(
-                {name: state[name] for name in state if name in kept or name not in base}, f"client {client!r}"
-            )
-            torch.sub(layout.flatten({name: state[name] for name in layout.names}), layout.flatten(kept), out=row)
+        origin = layout.flatten(kept).to(_row_type(kept))
+        if not origin.isfinite().all():
+            raise UpdateError("the global model holds NaN or infinite numbers")
+        received = list(states)
+        names = [str(number) for number in range(len(received))] if clients is None else list(clients)
+        if len(names) != len(received):
+            raise UpdateError(f"{len(received)} updates need as many client ids, got {len(names)}")
+        values = origin.new_empty(len(received), layout.width)
+        for row, state, name in zip(values, received, names, strict=True):
+            tensors = _read_state(state, model, layout, f"client {name!r}")
+            torch.sub(layout.flatten(tensors).to(row.dtype), origin, out=row)
         return cls._of(values, layout, examples, clients)
 
     @classmethod
@@ -167,7 +173,9 @@ class Updates:
         examples: Sequence[float] | Tensor | np.ndarray | None,
         clients: Sequence[str] | None,
     ) -> "Updates":
-        counts = torch.as_tensor(np.ones(len(values)) if examples is None else examples, dtype=torch.float64)
+        if isinstance(clients, str | Set):
+            raise UpdateError(f"client ids are needed in the order of the updates, got {type(clients).__name__}")
+        counts = as_tensor(np.ones(len(values)) if examples is None else examples, "examples", torch.float64)
         ids = range(len(values)) if clients is None else clients
         return cls(values, counts, tuple(map(str, ids)), layout)
 
@@ -182,23 +190,48 @@ class Updates:
         counts = self.examples.tolist()
         return torch.tensor(sorted(range(len(self)), key=lambda row: (-counts[row], self.clients[row])))
 
-    def gram(self, layer: str | None = None) -> Tensor:
-        """The (n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
-        if layer not in self._grams:
-            names = self.layout.names if layer is None else (layer,)
-            self._grams[layer] = sum((self._layer_gram(name) for name in names), torch.zeros(()))
-        return self._grams[layer]
+    @cached_property
+    def squared_norms(self) -> Tensor:
+        """(n,) the squared length of each row, in float64."""
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for columns in self._blocks(slice(0, self.layout.width)):
+            total += torch.linalg.vector_norm(self.values[:, columns], dim=1, dtype=torch.float64) ** 2
+        return total
 
-    def _layer_gram(self, name: str) -> Tensor:
-        if name in self._grams:
-            return self._grams[name]
+    def products(self, layer: str | None = None) -> Tensor:
+        """(n, n) inner products of the rows of a layer, or of the whole rows, about a row of median length, in float64.
+
+        Distances and clusterings are the same about any point. About this one, rows of usual length keep theirs exactly
+        however far away another row lies; about the mean, which the far one moves, they would drown in rounding.
+        """
+        rank = self.order.argsort()
+        return self._ordered_products(layer)[rank][:, rank]
+
+    def gram(self, layer: str | None = None) -> Tensor:
+        """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
+        products = self._ordered_products(layer)
+        means = products.mean(0)
+        rank = self.order.argsort()
+        return (products - means - means[:, None] + means.mean())[rank][:, rank]
+
+    def _ordered_products(self, layer: str | None) -> Tensor:
+        if layer is not None and layer not in self.layout.columns:
+            raise UpdateError(f"layer {layer!r} is not in the updates, whose layers are {', '.join(self.layout.names)}")
+        if layer not in self._products:
+            names = self.layout.names if layer is None else (layer,)
+            self._products[layer] = sum(map(self._layer_products, names), torch.zeros(()))
+        return self._products[layer]
+
+    def _layer_products(self, name: str) -> Tensor:
+        if name in self._products:
+            return self._products[name]
         total = torch.zeros(len(self), len(self), dtype=torch.float64)
+        middle = self.squared_norms[self.order].argsort(stable=True)[(len(self) - 1) // 2]
         for columns in self._blocks(self.layout.columns[name]):
             block = self.values[:, columns][self.order].to(torch.float64)
-            block -= block.mean(0)
+            block -= block[middle].clone()
             total.addmm_(block, block.T)
-        rank = self.order.argsort()
-        return total[rank][:, rank]
+        return total
 
     def mean(self, weights: Tensor) -> Tensor:
         """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
@@ -215,6 +248,31 @@ class Updates:
         width = max(1, BLOCK_ELEMENTS // len(self))
         for start in range(columns.start, columns.stop, width):
             yield slice(start, min(start + width, columns.stop))
+
+
+def as_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:
+    """What somebody sent as a tensor of real numbers, sharing its memory where possible."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nor is it ever written to
+            tensor = torch.as_tensor(values, dtype=dtype).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UpdateError(f"{owner} cannot be read as numbers: {str(error).partition(chr(10))[0]}") from error
+    if tensor.is_complex() or tensor.layout != torch.strided:
+        raise UpdateError(
+            f"{owner} must be a plain array of real numbers, got {tensor.dtype} in layout {tensor.layout}"
+        )
+    return tensor
+
+
+def _read_state(state: Any, model: Arrays, layout: Layout, owner: str) -> dict[str, Tensor]:
+    """A client's tensors that are compared, refused unless they are the model's."""
+    if not isinstance(state, Mapping):
+        raise UpdateError(f"{owner} sent {type(state).__name__}, not tensors by name")
+    compared = [name for name in state if name in layout.columns or name not in model]
+    tensors = {name: as_tensor(state[name], f"{name!r} of {owner}") for name in compared}
+    layout.check(tensors, owner)
+    return tensors
 
 
 def _row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:

@@ -23,6 +23,10 @@ def test_fedavg_and_ideal_by_hand() -> None:
     assert verdict.elected.tolist() == [True, True, False]
 
 
+def test_ideal_knows_numbers_as_ids_too() -> None:
+    assert Ideal([2])(ROUND, Context(1)).elected.tolist() == [True, True, False]
+
+
 def test_ideal_leaves_the_model_alone_where_all_are_malicious() -> None:
     verdict = Ideal({"0", "1", "2"})(ROUND, Context(1))
     assert verdict.delta.item() == 0

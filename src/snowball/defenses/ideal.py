@@ -22,5 +22,6 @@ class Ideal:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Elect whoever is not known to be malicious."""
-        elected = torch.tensor([client not in self.malicious for client in updates.clients])
+        malicious = set(map(str, self.malicious))
+        elected = torch.tensor([client not in malicious for client in updates.clients])
         return Verdict(weighted_mean(updates, elected), elected)

@@ -45,10 +45,11 @@ def squared_distances(gram: Tensor) -> Tensor:
 
 
 def principal_coordinates(gram: Tensor) -> Tensor:
-    """(n, n) the rows behind a centred Gram matrix in as few columns as they need, the most telling first.
+    """(n, n) the rows behind a Gram matrix, centred, in as few columns as they need, the most telling first.
 
     Distances are those of the rows. Each column's largest entry is positive, since eigenvectors come with any sign.
     """
-    squares, vectors = torch.linalg.eigh(gram)  # ascending
+    means = gram.mean(0)
+    squares, vectors = torch.linalg.eigh(gram - means - means[:, None] + means.mean())  # ascending
     rows: Tensor = (vectors * squares.clamp(min=0).sqrt()).flip(1)
     return rows * rows.gather(0, rows.abs().argmax(0, keepdim=True)).sign()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.defenses import Context, Snowball, SnowballMinus, VotingCenter, VotingRandom
+from snowball.defenses import Context, Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
 from snowball.defenses.snowball.gap import gap_clusters
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.errors import SettingError
@@ -65,6 +65,19 @@ def test_far_attackers_take_every_seat_of_the_paper_and_none_with_a_floor(seed: 
     assert infected_seats(paper, 10) == 5
     guarded = SnowballMinus(clusters=11)(far_attackers(seed), Context(1))
     assert infected_seats(guarded, 10) == 0
+
+
+@pytest.mark.parametrize("judge", ["distance", "vae-span"])
+@pytest.mark.parametrize("far", [1.0, 1e10, 1e18, 1e36])
+def test_one_huge_update_does_not_blind_the_election(far: float, judge: Any) -> None:
+    rows = torch.randn(50, 200, generator=torch.Generator().manual_seed(0)) * 1e-2
+    rows[40:, :20] += 0.03
+    rows[49] *= far
+    quick = VaeSettings(first_epochs=30, tune_epochs=3)
+    updates = Updates.from_layers({"w": rows[:, None]}, examples=[1.0] * 40 + [100.0] * 10)
+    verdict = Snowball(clusters=8, grow_after=0, judge=judge, vae=quick)(updates, Context(1))
+    assert verdict.elected.sum() == 25
+    assert infected_seats(verdict, 10) == 0
 
 
 @pytest.mark.parametrize(
@@ -171,6 +184,9 @@ def test_the_layers_that_vote() -> None:
         ({"ballot_floor": -0.1}, r"ballot_floor must lie in \[0, 1\], got -0.1"),
         ({"grow_after": -1}, "grow_after .* got -1"),
         ({"grow_after": 1.5}, "grow_after .* got 1.5"),
+        ({"grow_after": float("nan")}, "grow_after .* got nan"),
+        ({"clusters": "11"}, "clusters must be 2 or more, or 'gap', got '11'"),
+        ({"clusters": 3.0}, "clusters must be 2 or more, or 'gap', got 3.0"),
         ({"judge": "jury"}, "judge 'jury' is not one of vae, vae-span, distance"),
         ({"clusters": 20}, "20 clusters need over 20 updates, got 20"),
         ({"layers": ("middle",)}, "layer 'middle' is not in the model, whose layers are first.weight, middle.bias"),
@@ -182,3 +198,13 @@ def test_bad_settings_are_refused_in_one_sentence(settings: dict[str, Any], said
     with pytest.raises(SettingError, match=said) as caught:
         Snowball(**settings)(toy_round(), Context(1))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 1, -4, "abc", None, [3], 2.5])
+def test_a_state_that_no_election_left_is_refused(kept: Any) -> None:
+    with pytest.raises(SettingError, match="clusters must be 2 or more"):
+        Snowball()(toy_round(), Context(2, state={"clusters": kept}))
+
+
+def test_a_state_of_nothing_is_a_first_round() -> None:
+    assert Snowball()(toy_round(), Context(2, state={})).state == Snowball()(toy_round(), Context(2)).state

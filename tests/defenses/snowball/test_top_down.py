@@ -118,5 +118,5 @@ def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> No
 
 @pytest.mark.parametrize("name", ["first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"])
 def test_settings_of_no_network_are_refused(name: str) -> None:
-    with pytest.raises(SettingError, match=f"vae.{name} must be positive, got 0"):
+    with pytest.raises(SettingError, match=f"vae.{name} must be a positive number, got 0"):
         VaeSettings(**{name: 0})

@@ -33,7 +33,7 @@ def bottom_up(updates: Updates, layers: Sequence[str], clusters: int, floor: flo
     order, rank = updates.order, updates.order.argsort()
     votes, clarity, weight = {}, {}, {}
     for layer in layers:
-        gram = updates.gram(layer)[order][:, order]
+        gram = updates.products(layer)[order][:, order]
         labels = lloyd(gram, first_centroids(gram, clusters))  # (voter, row)
         scores = calinski_harabasz(gram, labels, clusters)
         weights = ballot_weights(scores, floor)

@@ -9,7 +9,7 @@ b, evenly along principal axes, finds 2 in nearly every first round of real upda
 import torch
 from torch import Tensor
 
-from snowball.defenses.snowball.kmeans import lloyd, scatter_within
+from snowball.defenses.snowball.kmeans import lloyd, rounding, scatter, scatter_within
 from snowball.updates import Updates
 
 REFERENCES = 10
@@ -23,8 +23,8 @@ MOST_COLUMNS = 1 << 16
 def gap_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch.Generator) -> int:
     """The number of clusters of a layer's rows, in [least, most]."""
     order = updates.order
-    gram = updates.gram(layer)[order][:, order]
-    if most <= least or gram.trace() <= 0:
+    gram = updates.products(layer)[order][:, order]
+    if most <= least or scatter(gram) <= 0:
         return least
     counts = range(least, min(most + 1, len(gram) - 1) + 1)
     observed = log_scatter(gram, counts, rng)  # (counts,)
@@ -52,8 +52,7 @@ def _reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
 
 def log_scatter(gram: Tensor, counts: range, rng: torch.Generator) -> Tensor:
     """The log of the least scatter within clusters that several starts find, for each number of clusters."""
-    floor = torch.finfo(gram.dtype).eps * gram.trace()
     starts = min(MOST_STARTS, max(FEWEST_STARTS, 10_000 // len(gram)))
     order = torch.rand(starts, len(gram), generator=rng).argsort(1)
     least = [scatter_within(gram, lloyd(gram, order[:, :k]), k).min() for k in counts]
-    return torch.stack(least).clamp(min=floor).log()
+    return torch.stack(least).clamp(min=rounding(gram)).log()

@@ -10,12 +10,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import principal_coordinates, squared_distances
+from snowball.defenses.ops import clip_factors, principal_coordinates, squared_distances
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.updates import Updates
 
 PUBLISHED_BATCH = 8
 SPAN_BATCH = 64
+FARTHEST = 100
+"""Times the median distance at which a row is far enough: coordinates would lose the others beside one farther off."""
 
 
 class Judge(Protocol):
@@ -31,7 +33,7 @@ Appoint = Callable[[Updates, Sequence[str], VaeSettings, torch.Generator], Judge
 
 def distance(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
     """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
-    distances = squared_distances(_gram(updates, layers))
+    distances = squared_distances(_products(updates, layers))
     return lambda elected, candidates: distances[candidates][:, elected].mean(1)
 
 
@@ -46,8 +48,11 @@ def published(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: to
 
 def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
     """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
-    rows = principal_coordinates(_gram(updates, layers))[:, :-1]  # centred rows need one column less
-    spread = rows.square().mean().sqrt()  # centred: differences of rows have twice this mean square
+    products = _products(updates, layers)
+    lengths = products.diagonal().sqrt()
+    kept = clip_factors(lengths, FARTHEST * float(lengths.median()) or 1.0)
+    rows = principal_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
+    spread = rows.square().mean(1).median().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
     return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
 
@@ -65,7 +70,7 @@ class _VaeJudge:
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
         if len(elected) < 2:  # no differences to learn from: the nearest joins
-            return (self.rows[candidates] - self.rows[elected]).square().sum(1)
+            return (self.rows[candidates].double() - self.rows[elected]).square().sum(1)
         differences = _ordered_differences(self.rows[elected])
         if self.fresh:
             self.vae.learn(differences, self.vae.settings.first_epochs)
@@ -84,7 +89,7 @@ def _ordered_differences(rows: Tensor) -> Tensor:
     return rows[first[apart]] - rows[second[apart]]
 
 
-def _gram(updates: Updates, layers: Sequence[str]) -> Tensor:
-    """The Gram matrix of the layers side by side, rows in `Updates.order`."""
-    total = torch.stack([updates.gram(layer) for layer in layers]).sum(0)
+def _products(updates: Updates, layers: Sequence[str]) -> Tensor:
+    """The inner products of the layers side by side, rows in `Updates.order`."""
+    total = torch.stack([updates.products(layer) for layer in layers]).sum(0)
     return total[updates.order][:, updates.order]

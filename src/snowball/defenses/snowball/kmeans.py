@@ -1,4 +1,4 @@
-"""Lloyd's K-means for many starts at once, from a Gram matrix alone.
+"""Lloyd's K-means for many starts at once, from inner products alone.
 
 A centroid is an average of rows, so distances to it, the Lloyd step and the quality of a clustering are all
 expressions in the rows' inner products; the number of columns never enters.
@@ -13,10 +13,10 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def lloyd(gram: Tensor, starts: Tensor) -> Tensor:
-    """Cluster the rows behind a centred (n, n) Gram matrix once for each start.
+    """Cluster the rows behind an (n, n) Gram matrix once for each start.
 
     Args:
-        gram: (n, n) inner products of the centred rows.
+        gram: (n, n) inner products of the rows about any point.
         starts: (s, k) row indices, the first centroids of each start.
 
     Returns:
@@ -66,7 +66,7 @@ def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor
         return
     own = distances.gather(1, labels[:, None])[:, 0] + gram.diagonal()  # (s, n)
     farthest = own.sort(dim=1, descending=True, stable=True).indices
-    apart = own.max(1).values > 1e-12 * gram.diagonal().max()  # rows on top of each other cannot fill a cluster
+    apart = (own > 1e-12 * gram.diagonal()).any(1)  # rows on top of each other cannot fill a cluster
     start, cluster = (empty & apart[:, None]).nonzero(as_tuple=True)
     row = farthest[start, (empty.cumsum(1) - 1)[start, cluster]]
     members[start, labels[start, row], row] = 0
@@ -74,11 +74,17 @@ def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor
 
 
 def scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
-    """(s,) summed squared distances of rows to their cluster's centroid."""
-    members = membership(labels, clusters, gram.dtype)
-    sizes = members.sum(2).clamp_(min=1)
-    between = (((members @ gram) * members).sum(2) / sizes).sum(1)
-    return (gram.trace() - between).clamp_(min=0)
+    """(s,) summed squared distances of rows to their cluster's centroid.
+
+    Row by row, where a difference of two sums would be shorter: beside one far row all others would drown in it.
+    """
+    to_own = to_centroids(gram, membership(labels, clusters, gram.dtype)).gather(1, labels[:, None])[:, 0]  # (s, n)
+    return (to_own + gram.diagonal()).clamp_(min=0).sum(1)
+
+
+def scatter(gram: Tensor) -> Tensor:
+    """The summed squared distances of all rows to their mean."""
+    return (gram.trace() - gram.mean() * len(gram)).clamp(min=0)
 
 
 def calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
@@ -86,10 +92,15 @@ def calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
 
     Equal to scikit-learn's score, save that rows which coincide with their centroids score highest, not 1.
     """
-    total = gram.trace()
+    total = scatter(gram)
     within = scatter_within(gram, labels, clusters)
     found = torch.zeros(len(labels), clusters).scatter_(1, labels, 1.0).sum(1)
     rows = labels.shape[1]
-    floor = torch.finfo(gram.dtype).eps * total
-    ratio = (total - within) / within.clamp(min=floor) if total > 0 else torch.zeros_like(within)
-    return ratio * (rows - found) / (found - 1).clamp(min=1)
+    ratio = (total - within).clamp_(min=0) / within.clamp(min=rounding(gram))
+    return (ratio * (rows - found) / (found - 1).clamp(min=1)).clamp_(max=1e300)
+
+
+def rounding(gram: Tensor) -> float:
+    """A scatter that is nothing but rounding, by the usual length of rows; never zero."""
+    limits = torch.finfo(gram.dtype)
+    return float(limits.eps * len(gram) * gram.diagonal().median()) + limits.tiny

@@ -57,8 +57,7 @@ class SnowballMinus:
         check_share("first_share", self.first_share)
         if not 0 <= self.ballot_floor <= 1:
             raise SettingError(f"ballot_floor must lie in [0, 1], got {self.ballot_floor}")
-        if self.clusters != "gap" and self.clusters < 2:
-            raise SettingError(f"clusters must be 2 or more, or 'gap', got {self.clusters}")
+        check_clusters(self.clusters)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the bottom-up election."""
@@ -82,6 +81,7 @@ class SnowballMinus:
                 raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
             return self.clusters
         if context.state and "clusters" in context.state:
+            check_clusters(context.state["clusters"])
             return int(context.state["clusters"])
         most = most_clusters(updates)
         found = [gap_clusters(updates, layer, LEAST_CLUSTERS, most, context.stream("gap", layer)) for layer in layers]
@@ -121,7 +121,7 @@ class Snowball(SnowballMinus):
         check_share("step_share", self.step_share)
         if self.target_share < self.first_share:
             raise SettingError(f"target_share {self.target_share} is below first_share {self.first_share}")
-        if self.grow_after < 0 or (isinstance(self.grow_after, float) and self.grow_after > 1):
+        if not self.grow_after >= 0 or (isinstance(self.grow_after, float) and self.grow_after > 1):
             raise SettingError(f"grow_after must be a share of the rounds in [0, 1] or a round, got {self.grow_after}")
         if self.judge not in JUDGES:
             raise SettingError(f"judge {self.judge!r} is not one of {', '.join(JUDGES)}")
@@ -143,6 +143,12 @@ class Snowball(SnowballMinus):
         if isinstance(self.grow_after, int):
             return self.grow_after
         return self.grow_after * (context.rounds or UNKNOWN_ROUNDS)
+
+
+def check_clusters(clusters: object) -> None:
+    """Refuse what is no number of clusters."""
+    if clusters != "gap" and not (isinstance(clusters, int) and clusters >= 2):
+        raise SettingError(f"clusters must be 2 or more, or 'gap', got {clusters!r}")
 
 
 def most_clusters(updates: Updates) -> int:

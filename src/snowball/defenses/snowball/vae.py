@@ -4,6 +4,7 @@ Sizes, activations, loss and optimiser as published; Kingma and Welling, "Auto-E
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -39,8 +40,8 @@ class VaeSettings:
     def __post_init__(self) -> None:
         """Refuse sizes that no network can have."""
         for name in ("first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"):
-            if getattr(self, name) <= 0:
-                raise SettingError(f"vae.{name} must be positive, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < inf:
+                raise SettingError(f"vae.{name} must be a positive number, got {getattr(self, name)}")
 
 
 class Vae(nn.Module):
