@@ -1,14 +1,17 @@
 import errno
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snowball import cli
+from snowball.records import RunFolder
 
 TINY = {
     "rounds": "1",
@@ -20,6 +23,8 @@ TINY = {
     "attack.malicious": "0.25",
 }
 ASSIGNMENTS = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
+
+DID_YOU_MEAN = "snowball: defense is a section: did you mean defense.name=snowball?"
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -105,6 +110,7 @@ def test_the_folder_is_named_for_preset_and_seed(call: Call, tmp_path: Path, mon
             ["run", "demo", "--resume", "--overwrite"],
             "snowball: --resume goes on with a run and --overwrite replaces it: give one of them",
         ),
+        (["run", "demo", "--set", "defense=snowball"], DID_YOU_MEAN),
         (["data", "fetch", "mnst"], "snowball: 'mnst' is not a data set; did you mean 'mnist'?"),
     ],
 )
@@ -164,6 +170,19 @@ def test_data_says_where_it_is(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_
     assert call("data", "fetch", "mnist-sample")[1].startswith("mnist-sample is in ")
 
 
+def test_a_faulty_place_is_said_where_it_matters(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "nowhere"))
+    code, output, _ = call("data", "list")
+    assert code == 0
+    assert output.startswith("mnist-sample: /")
+    assert [line.partition(": ")[2] for line in output.splitlines()[1:]] == [
+        f"SNOWBALL_DATA is {str(tmp_path / 'nowhere')!r}, which is not a folder"
+    ] * 2
+    faults = {entry["name"]: entry["fault"] for entry in json.loads(call("list", "datasets", "--json")[1])}
+    assert faults["mnist-sample"] is None
+    assert "nowhere" in faults["mnist"]
+
+
 def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("SNOWBALL_DATA", raising=False)
@@ -173,7 +192,7 @@ def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "nowhere"))
     code, output, _ = call("doctor")
     assert code == 2
-    assert "BAD data sets: " in output
+    assert "BAD mnist: " in output
 
 
 def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -206,3 +225,32 @@ def test_a_full_disk_is_said_and_other_faults_of_the_system_are_not_hidden(
     monkeypatch.setattr(sys, "argv", ["snowball", "list", "models"])
     with pytest.raises(OSError, match="said by the system"):
         cli.main()
+
+
+def test_stopping_before_the_first_round_is_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("snowball.sim.experiment.load", stop)
+    assert call("run", "demo") == (130, "", "stopped; the same command starts again\n")
+
+
+def test_the_version_and_the_module_as_a_command() -> None:
+    command = [sys.executable, "-m", "snowball", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"snowball {metadata.version('snowball-fl')}\n"
+
+
+@pytest.mark.parametrize(("width", "tables"), [(60, 10), (100, 5), (179, 3), (200, 1)])
+def test_many_runs_are_legible_on_any_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, width: int, tables: int
+) -> None:
+    names = [f"run-{number}" for number in range(20)]
+    for name in names:
+        RunFolder.create(tmp_path / name, {"settings": {"defense": "fedavg"}})
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output = re.sub(r"\x1b\[\d+m", "", call("report", tmp_path)[1])  # bold
+    assert output.count("Infected elected") == tables
+    assert all(f" {name} " in output for name in names)
+    assert max(map(len, output.splitlines())) <= width

@@ -108,6 +108,25 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "a.json").symlink_to(tmp_path / "far" / "b.json")
+    write_json(tmp_path / "a.json", {"x": 1})
+    assert (tmp_path / "a.json").is_symlink()
+    assert read_json(tmp_path / "far" / "b.json") == {"x": 1}
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "link", "folder"):
+        with pytest.raises(RunError, match=f"{name} cannot be written: it is there and no regular file"):
+            write_json(tmp_path / name, {})
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
+
+
 def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
     write_json(folder.path / "a.json", {"x": [float("nan"), (float("inf"), 1.5)], "y": -float("inf")})
     assert json.loads((folder.path / "a.json").read_text(), parse_constant=pytest.fail) == {
@@ -177,11 +196,32 @@ def test_error_rates(malicious: list[bool], elected: list[bool], rates: tuple[fl
     assert error_rates(malicious, elected) == rates
 
 
+def test_a_folder_that_holds_a_run_is_refused(folder: RunFolder) -> None:
+    with pytest.raises(RunError, match=f"{folder.path} already holds a run: give --resume, --overwrite or another"):
+        RunFolder.create(folder.path, {})
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("name", ["run.json", "rounds.jsonl", "summary.json", "checkpoint"])
-def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    with pytest.raises(RunError, match=f"{tmp_path} already holds a run \\({name}\\)"):
-        RunFolder.create(tmp_path, {})
+def test_what_lies_in_a_folder_without_run_json_is_not_taken_for_a_run(
+    tmp_path: Path, name: str, overwrite: bool
+) -> None:
+    (tmp_path / name / "precious").mkdir(parents=True)
+    with pytest.raises(RunError, match=f"{tmp_path} has a {name} and no run.json: move that away"):
+        RunFolder.create(tmp_path, {}, overwrite)
+    assert (tmp_path / name / "precious").is_dir()
+
+
+def test_an_overwriting_that_breaks_off_can_be_done_again(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.path / "checkpoint").mkdir()
+    folder.append(a_round(1))
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(RunError, match="No space left"):
+        RunFolder.create(folder.path, {}, overwrite=True)
+    monkeypatch.undo()
+    assert not (folder.path / "checkpoint").exists()
+    RunFolder.create(folder.path, {}, overwrite=True)
+    assert [path.name for path in folder.path.iterdir()] == ["run.json"]
 
 
 def test_overwriting_removes_the_files_of_a_run_and_nothing_else(folder: RunFolder) -> None:

@@ -3,16 +3,19 @@
 import errno
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from snowball.errors import MissingExtra, SettingError, SnowballError
+from snowball.errors import DataError, MissingExtra, SettingError, SnowballError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from snowball.records import Record, RunFolder
     from snowball.sim.engine import Engine
     from snowball.sim.experiment import Experiment
@@ -24,7 +27,24 @@ STOPPED = 130
 WIDE = 180
 """Characters that the table of runs needs for a row a run."""
 
+RUN_WIDTH = 16
+"""Characters that a run with long names gets where the table has a column a run."""
+
+
+class Stoppable(TyperGroup):
+    """Commands that Ctrl-C stops in words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("stopped; the same command starts again", err=True)
+            raise typer.Exit(STOPPED) from None
+
+
 app = typer.Typer(
+    cls=Stoppable,
     help="Keep backdoors out of federated learning: client updates elect each other.",
     no_args_is_help=True,
     add_completion=False,
@@ -56,6 +76,24 @@ class Bench(StrEnum):
     """What can be timed."""
 
     elections = "elections"
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"snowball {metadata.version('snowball-fl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 @app.command()
@@ -151,8 +189,13 @@ def list_datasets() -> Iterable[dict[str, Any]]:
     from snowball.data import DATASETS, where
 
     for entry in described(DATASETS):
-        location = where(entry["name"])
-        yield entry | {"path": str(location.path) if location else None, "needs": DATASETS[entry["name"]].needs}
+        location, fault = None, None
+        try:
+            location = where(entry["name"])
+        except (DataError, OSError) as error:
+            fault = str(error)
+        path = str(location.path) if location else None
+        yield entry | {"path": path, "needs": DATASETS[entry["name"]].needs, "fault": fault}
 
 
 def list_models() -> Iterable[dict[str, Any]]:
@@ -196,7 +239,7 @@ def list_entries(kind: Annotated[Kind, typer.Argument()], as_json: Json = False)
 def data_list() -> None:
     """Say where each data set is."""
     for entry in list_datasets():
-        typer.echo(f"{entry['name']}: {entry['path'] or 'not here; it needs ' + entry['needs']}")
+        typer.echo(f"{entry['name']}: {entry['path'] or entry['fault'] or 'not here; it needs ' + entry['needs']}")
 
 
 @data_app.command("fetch")
@@ -210,7 +253,7 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) 
 @app.command()
 def bench(
     what: Annotated[Bench, typer.Argument()],
-    quick: Annotated[bool, typer.Option("--quick", help="Small cases only.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, epochs and columns.")] = False,
     as_json: Json = False,
 ) -> None:
     """Time the elections beside the method done plainly."""
@@ -306,21 +349,37 @@ def line(record: "Record") -> str:
 def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
     """Print what the runs in these folders amount to."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from snowball.report import HEADERS, find_runs, table
 
     folders = find_runs(paths)
     console = Console(width=None if sys.stdout.isatty() else WIDE)
-    lines = [HEADERS, *(row.cells() for row in table(folders))]
-    if console.width < WIDE:
-        lines = list(zip(*lines, strict=True))  # a column a run
-    grid = Table(*map(escape, lines[0]))
-    for cells in lines[1:]:
-        grid.add_row(*map(escape, cells))
-    console.print(grid)
+    runs = [row.cells() for row in table(folders)]
+    if console.width >= WIDE:
+        console.print(grid([HEADERS, *runs]))
+        return folders
+    fitting = columns_in(console.width, HEADERS, runs)
+    for start in range(0, len(runs), fitting):
+        console.print(grid(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
     return folders
+
+
+def grid(lines: Sequence[Sequence[str]]) -> "Table":
+    """Lines of cells as a table, the first as its head; nothing in them is markup."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    result = Table(*map(escape, lines[0]))
+    for cells in lines[1:]:
+        result.add_row(*map(escape, cells))
+    return result
+
+
+def columns_in(width: int, headers: Iterable[str], runs: Iterable[Iterable[str]]) -> int:
+    """How many runs, at least one, fit side by side behind their headers."""
+    edges = 3  # of a column: two spaces and a line
+    widest = min(RUN_WIDTH, max(len(cell) for cells in runs for cell in cells))
+    return max(1, (width - 1 - max(map(len, headers)) - edges) // (widest + edges))
 
 
 def main() -> None:

@@ -43,11 +43,11 @@ class RunFolder:
         with _faults_of(folder):
             folder.mkdir(parents=True, exist_ok=True)
             present = [folder / name for name in FILES if os.path.lexists(folder / name)]
+            if present and not (folder / RUN).is_file():
+                raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
             if present and not overwrite:
-                raise RunError(
-                    f"{folder} already holds a run ({present[0].name}): resume it, overwrite it or go elsewhere"
-                )
-            for file in present:
+                raise RunError(f"{folder} already holds a run: give --resume, --overwrite or another --out")
+            for file in reversed(present):  # run.json last, so that what is left is known for a run
                 _remove(file)
         write_json(folder / RUN, run)
         return cls.open(folder)
@@ -145,14 +145,17 @@ def read_json(path: str | Path) -> Any:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write beside the file, then swap: whoever reads sees the old content or the new."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
     with _faults_of(path):
+        if target.exists() and not target.is_file():
+            raise RunError(f"{path} cannot be written: it is there and no regular file")
         try:
             with draft.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(draft, path)  # noqa: PTH105
+            os.replace(draft, target)  # noqa: PTH105
         except OSError:
             draft.unlink(missing_ok=True)
             raise

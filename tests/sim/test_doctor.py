@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from snowball.sim.doctor import CHECKS, checked, examine
+from snowball.sim.doctor import CHECKS, Finding, checked, examine
 
 
 def test_this_machine_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -18,9 +18,21 @@ def test_a_fault_is_found_and_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "nowhere"))
     found = {finding.name: finding for finding in examine()}
     assert not found["cache"].fine
-    assert not found["data sets"].fine
-    assert "nowhere" in found["data sets"].detail
-    assert found["sample"].fine
+    assert not found["mnist"].fine
+    assert "nowhere" in found["mnist"].detail
+    assert found["mnist-sample"].fine
+
+
+def test_a_data_set_is_read_and_one_that_is_not_here_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path))
+    (tmp_path / "mnist.npz").write_bytes(b"no archive")
+    found = {finding.name: finding for finding in examine()}
+    assert not found["mnist"].fine
+    assert "mnist.npz is corrupt" in found["mnist"].detail
+    assert found["fashion-mnist"] == Finding("fashion-mnist", True, "not here")
 
 
 def test_a_bug_is_not_taken_for_a_finding() -> None:

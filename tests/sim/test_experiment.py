@@ -54,8 +54,8 @@ def test_the_learning_rate_has_decayed_once_in_the_first_round() -> None:
         ("round=3", "round is not a setting; did you mean 'rounds'?"),
         ("training.epoch=3", "training.epoch is not a setting of training; did you mean 'epochs'?"),
         ("data.alfa=3", "data.alfa is not a setting of dirichlet; did you mean 'alpha'?"),
-        ("attack.poison=1", "attack.poison is not a setting of Cba; did you mean 'poison_ratio'?"),
-        ("defense.first_shar=1", "defense.first_shar is not a setting of SnowballMinus; did you mean 'first_share'?"),
+        ("attack.poison=1", "attack.poison is not a setting of cba; did you mean 'poison_ratio'?"),
+        ("defense.first_shar=1", "defense.first_shar is not a setting of snowball-minus; did you mean 'first_share'?"),
         ("defense.clusters=1", "clusters must be 2 or more, or 'gap', got 1"),
         ("model.name=cn", "model.name = 'cn' is not known; did you mean 'cnn'?"),
         ("data.name=mnistsample", "data.name = 'mnistsample' is not known; did you mean 'mnist-sample'?"),
@@ -63,7 +63,11 @@ def test_the_learning_rate_has_decayed_once_in_the_first_round() -> None:
         ("rounds=ten", 'rounds = "ten" should be a valid integer'),
         ("rounds=0", "rounds = 0 should be greater than or equal to 1"),
         ("training.lr=nan", "training.lr = NaN should be a finite number"),
-        ("training=3", "training = 3 should be a valid dictionary or instance of TrainingSettings"),
+        ("training=3", "training is a section: did you mean training.epochs=3?"),
+        ("defense=fedavg", "defense is a section: did you mean defense.name=fedavg?"),
+        ("defense.name=[1]", "defense.name = [1] should be a valid string"),
+        ("data.partition=[1]", "data.partition = [1] should be a valid string"),
+        ("attack.name={a=1}", 'attack.name = {"a": 1} should be a valid string'),
         ("attack.draw=all", "attack.draw = \"all\" should be 'exact' or 'random'"),
         ("cohort=9", "cohort = 9 is more than data.clients = 8"),
         ("attack.malicious=0.15", "attack.malicious = 0.15 of cohort = 5 is nobody"),
@@ -111,7 +115,24 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert (experiment.rounds, experiment.model.name, experiment.attack.name) == (3, "cnn", "none")
 
 
-@pytest.mark.parametrize("content", [b"rounds = ", b"\xff\xfe"])
+def test_a_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(b"\xef\xbb\xbfrounds = 3\n")
+    assert read(file) == {"rounds": 3}
+
+
+DEEP = "rounds = " + "[" * 9000 + "]" * 9000
+
+
+@pytest.mark.parametrize(("content", "assignments"), [(DEEP, []), ("a." * 9000 + "a = 1", []), ("rounds = 3", [DEEP])])
+def test_settings_nested_too_deeply_are_refused(tmp_path: Path, content: str, assignments: list[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingError, match=r"mine\.toml are nested too deeply"):
+        load(file, assignments)
+
+
+@pytest.mark.parametrize("content", [b"rounds = ", b"rounds = " + b"1" * 5000, b"\xff\xfe"])
 def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes(content)

@@ -8,6 +8,7 @@ import torch
 
 from snowball.defenses import DEFENSES, Context, Verdict
 from snowball.defenses.ops import everyone
+from snowball.errors import SettingError, UpdateError
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, place, simulate
@@ -101,6 +102,16 @@ def test_a_defense_gets_its_state_and_its_facts_become_json(
     assert rounds[0]["facts"]["far"] is None
     assert rounds[0]["seconds"]["own"] == 0.5
     assert rounds[0]["main_accuracy"] == rounds[1]["main_accuracy"]  # nothing was added to the model
+
+
+def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(tiny: MakeExperiment) -> None:
+    with pytest.raises(SettingError, match="5 clusters need over 5 updates, got 5"):
+        records(tiny("defense.clusters=5"), engine=pytest.fail)
+
+
+def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:
+    with pytest.raises(UpdateError, match=r"^training diverged in round 1: .*; try a training\.lr below 1e\+20$"):
+        records(tiny("training.lr=1e20", "defense.name=fedavg"))
 
 
 def test_the_map_keeps_distances_in_a_plane() -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from snowball.errors import RunError
+from snowball.errors import RunError, SettingError
 from snowball.records import RunFolder
 from snowball.sim.experiment import Experiment
 from snowball.sim.run import flat, is_finished, run
+from snowball.sim.state import State, save_state
 
 MakeExperiment = Callable[..., Experiment]
 
@@ -69,6 +71,74 @@ def test_resuming_with_other_settings_names_them(tiny: MakeExperiment, tmp_path:
     with pytest.raises(RunError) as caught:
         list(run(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
     assert "was started with seed = 3 and not 4, training.epochs = 1 and not 2: resume it with" in str(caught.value)
+
+
+def drop_last(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+@pytest.mark.parametrize("harm", [drop_last, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_that_lost_rounds_is_not_resumed(
+    tiny: MakeExperiment, tmp_path: Path, harm: Callable[[Path], None], finished: bool
+) -> None:
+    experiment = tiny()
+    if finished:
+        list(run(experiment, tmp_path))
+    else:
+        stop_after(1, experiment, tmp_path)
+    harm(tmp_path / "rounds.jsonl")
+    before = contents(tmp_path)
+    assert not is_finished(tmp_path, experiment)
+    with pytest.raises(RunError, match=r"rounds\.jsonl does not hold all of rounds 1 to [12], .* give --overwrite"):
+        list(run(experiment, tmp_path, resume=True))
+    assert contents(tmp_path) == before
+
+
+def contents(path: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
+    stop_after(1, tiny(), tmp_path)
+    save_state(State(0, torch.zeros(7)), tmp_path / "checkpoint")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of this run: its model"):
+        list(run(tiny(), tmp_path, resume=True))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("description", [{}, {"settings": [1]}])
+def test_a_run_without_settings_is_not_resumed(
+    tiny: MakeExperiment, tmp_path: Path, description: dict[str, Any]
+) -> None:
+    RunFolder.create(tmp_path, description)
+    with pytest.raises(RunError, match=r"run\.json holds no settings"):
+        list(run(tiny(), tmp_path, resume=True))
+
+
+def test_resuming_without_run_json_names_it(tiny: MakeExperiment, tmp_path: Path) -> None:
+    stop_after(1, tiny(), tmp_path)
+    (tmp_path / "run.json").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"has a rounds\.jsonl and no run\.json"):
+        list(run(tiny(), tmp_path, resume=True))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("defense.clusters=5", "5 clusters need over 5 updates, got 5"),
+        ('defense.layers=["nope"]', "layer 'nope' is not in the model"),
+    ],
+)
+def test_what_no_round_could_satisfy_is_refused_before_there_is_a_folder(
+    tiny: MakeExperiment, tmp_path: Path, assignment: str, sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        list(run(tiny(assignment), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(tiny: MakeExperiment, tmp_path: Path) -> None:

@@ -65,17 +65,17 @@ def test_unions_tuples_and_groups_get_their_types() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"tolerat": 4}, "defense.tolerat is not a setting of MultiKrum; did you mean 'tolerate'?"),
-        ({"nam": "x", "tolerate": 1}, "defense.nam is not a setting of MultiKrum; did you mean 'name'?"),
-        ({"zzz": 4}, "defense.zzz is not a setting of MultiKrum"),
-        ({"malicious": ["1"]}, "defense.malicious is not a setting of MultiKrum"),
+        ({"tolerat": 4}, "defense.tolerat is not a setting of krum; did you mean 'tolerate'?"),
+        ({"nam": "x", "tolerate": 1}, "defense.nam is not a setting of krum; did you mean 'name'?"),
+        ({"zzz": 4}, "defense.zzz is not a setting of krum"),
+        ({"malicious": ["1"]}, "defense.malicious is not a setting of krum"),
         ({}, "defense.tolerate is missing"),
         ({"tolerate": 1.5}, "defense.tolerate = 1.5 should be a valid integer"),
         ({"tolerate": True}, "defense.tolerate = true should be a valid integer"),
         ({"tolerate": 1, "elect": "al"}, "defense.elect = \"al\" should be a valid integer or should be 'all'"),
         (
             {"tolerate": 1, "inner": {"deth": 1}},
-            "defense.inner.deth is not a setting of Inner; did you mean 'depth'?",
+            "defense.inner.deth is not a setting of defense.inner; did you mean 'depth'?",
         ),
         ({"tolerate": 1, "inner": {"depth": "x"}}, 'defense.inner.depth = "x" should be a valid integer'),
         ({"tolerate": 1, "inner": 3}, "defense.inner = 3 is a group of settings, such as defense.inner.depth"),
@@ -95,7 +95,7 @@ def test_groups_keep_what_is_not_changed() -> None:
     class Outer:
         inner: Inner = field(default_factory=lambda: Inner(depth=9))
 
-    assert complete("outer", Outer, {"inner": {"width": 2}}) == {"inner": Inner(9, 2.0)}
+    assert complete("outer", "outer", Outer, {"inner": {"width": 2}}) == {"inner": Inner(9, 2.0)}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_assignments_are_toml_values_or_else_strings(text: str, value: Any) -> N
     assert parse_assignment(text) == ("a.b", value)
 
 
-@pytest.mark.parametrize("text", ["rounds", "=3", ""])
+@pytest.mark.parametrize("text", ["rounds", "=3", "", ".=1", "a.=1", ".b=1", "a..b=1"])
 def test_an_assignment_needs_a_name_and_a_value(text: str) -> None:
     with pytest.raises(SettingError, match=r"a setting is given as a\.b=c"):
         parse_assignment(text)
@@ -141,3 +141,14 @@ def test_a_changed_choice_drops_what_only_the_former_has() -> None:
     settings = {"defense": {"name": "krum", "tolerate": 4, "elect": 2, "misspelt": 1}}
     changed = override(settings, ["defense.name=median"], {"defense.name": TABLE})
     assert changed == {"defense": {"name": "median", "elect": 2, "misspelt": 1}}
+
+
+@pytest.mark.parametrize("name", [[1], {"a": 1}, 3])
+def test_a_choice_that_is_no_name_is_left_to_the_check(name: Any) -> None:
+    for former, chosen in (("krum", name), (name, "krum"), (name, name)):
+        changed = override({"defense": {"name": former}}, [f"defense.name={toml(chosen)}"], {"defense.name": TABLE})
+        assert changed == {"defense": {"name": chosen}}
+
+
+def toml(value: Any) -> str:
+    return "{a = 1}" if isinstance(value, dict) else str(value)

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,16 +48,13 @@ def processors() -> str:
     return f"{cores()} cores, {torch.get_num_threads()} torch threads, {gpu}"
 
 
-def sample() -> str:
-    """Whether the shipped data can be read."""
-    dataset = load("mnist-sample")
-    return f"{len(dataset.train)} training and {len(dataset.test)} test samples"
-
-
-def data() -> str:
-    """Which data sets are here; one that is not here is no fault."""
-    found = {name: where(name) for name in DATASETS}
-    return ", ".join(f"{name} {'in ' + str(place.path) if place else 'not here'}" for name, place in found.items())
+def data(name: str) -> str:
+    """Whether a data set can be read; one that is not here is no fault."""
+    place = where(name)
+    if place is None:
+        return "not here"
+    dataset = load(name)
+    return f"{len(dataset.train)} training and {len(dataset.test)} test samples in {place.path}"
 
 
 def cache() -> str:
@@ -79,8 +77,7 @@ def writable(folder: Path) -> str:
 CHECKS: dict[str, Callable[[], str]] = {
     "versions": software,
     "processors": processors,
-    "sample": sample,
-    "data sets": data,
+    **{name: partial(data, name) for name in DATASETS},
     "cache": cache,
     "temporary files": scratch,
 }

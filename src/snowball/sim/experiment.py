@@ -148,14 +148,19 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
             raise SettingError(f"{name} is not a setting{suggestion(name, Experiment.model_fields)}")
     for section, model in SECTIONS.items():
         given = settings.get(section, {})
-        unknown = set(given) - set(model.model_fields) if isinstance(given, Mapping) else set()
-        for name in sorted(unknown if not issubclass(model, Choice) else ()):
+        if not isinstance(given, Mapping):
+            first = next(iter(model.model_fields))
+            raise SettingError(f"{section} is a section: did you mean {section}.{first}={given}?")
+        for name in sorted(set(given) - set(model.model_fields) if not issubclass(model, Choice) else ()):
             raise SettingError(f"{section}.{name} is not a setting of {section}{suggestion(name, model.model_fields)}")
 
 
 def load(source: str | Path, assignments: Sequence[str] = ()) -> Experiment:
     """The experiment of a preset or a TOML file, with `a.b=c` assignments over it."""
-    return Experiment.parse(override(read(source), assignments, CHOICES))
+    try:
+        return Experiment.parse(override(read(source), assignments, CHOICES))
+    except RecursionError as error:
+        raise SettingError(f"the settings of {source} are nested too deeply") from error
 
 
 def read(source: str | Path) -> Settings:
@@ -165,8 +170,8 @@ def read(source: str | Path) -> Settings:
     if not file.is_file():
         raise SettingError(f"{name!r} is neither a preset nor a file{suggestion(name, presets())}")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a mark
+    except ValueError as error:  # no TOML, no text, or a number of thousands of digits
         raise SettingError(f"{source} is not a TOML file: {error}") from error
 
 

@@ -4,15 +4,18 @@ from collections.abc import Callable, Generator, Sequence
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from snowball.defenses import Context, Verdict
+from snowball.defenses import Context, Defense, Verdict
 from snowball.defenses.ops import principal_coordinates
+from snowball.errors import UpdateError
 from snowball.records import Record, error_rates, finite
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
 from snowball.sim.evaluate import Evaluation
+from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.state import State
 from snowball.updates import Updates
@@ -33,8 +36,7 @@ def simulate(
     """Run the rounds after `state`, which moves on with each of them; one record a round."""
     experiment = federation.experiment
     state = state or first_state(federation)
-    attackers = frozenset(map(str, malicious_clients(experiment)))
-    defense = experiment.defense.build(attackers)
+    attackers, defense = who_attacks(experiment), build_defense(experiment)
     with engine(federation) as running:
         evaluate = Evaluation(federation, running.device)
         for round in range(state.round + 1, experiment.rounds + 1):
@@ -43,7 +45,11 @@ def simulate(
             values = running.train(state.base, cohort, round)
             trained = perf_counter()
             with one_thread():
-                updates = Updates(values, federation.counts(cohort), tuple(map(str, cohort)), federation.layout)
+                try:
+                    updates = received(federation, values, cohort)
+                except UpdateError as error:
+                    advice = f"try a training.lr below {experiment.training.lr}"
+                    raise UpdateError(f"training diverged in round {round}: {error}; {advice}") from error
                 verdict = defense(
                     updates, Context(round, experiment.rounds, state.base, experiment.seed, state.defense)
                 )
@@ -60,9 +66,35 @@ def simulate(
 
 
 def first_state(federation: Federation) -> State:
-    """Where a run starts: the untrained model."""
+    """Where a run starts: the untrained model, and a defense that is known to take such rounds."""
     tensors = {name: parameter.detach() for name, parameter in federation.model().named_parameters()}
-    return State(0, federation.layout.flatten(tensors))
+    state = State(0, federation.layout.flatten(tensors))
+    rehearse(federation, state.base)
+    return state
+
+
+def rehearse(federation: Federation, base: Tensor) -> None:
+    """Let the defense judge a first round of zeros, so that it refuses before the training what it would after it."""
+    experiment = federation.experiment
+    zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
+    with one_thread():
+        updates = received(federation, zeros, draw(experiment, 1))
+        build_defense(experiment)(updates, Context(1, experiment.rounds, base, experiment.seed))
+
+
+def who_attacks(experiment: Experiment) -> frozenset[str]:
+    """The attackers by the names that they have in updates."""
+    return frozenset(map(str, malicious_clients(experiment)))
+
+
+def build_defense(experiment: Experiment) -> Defense:
+    """The defense, told who attacks if it asks."""
+    return experiment.defense.build(who_attacks(experiment))
+
+
+def received(federation: Federation, values: Tensor, cohort: Sequence[int]) -> Updates:
+    """A cohort's rows as the server has them."""
+    return Updates(values, federation.counts(cohort), tuple(map(str, cohort)), federation.layout)
 
 
 def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> Record:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records import CHECKPOINT, RUN, Record, RunFolder
+from snowball.records import CHECKPOINT, ROUNDS, RUN, Record, RunFolder
 from snowball.sim.engine import Engine, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -42,12 +42,21 @@ def run(
 def enter(path: Path, federation: Federation, resume: bool, overwrite: bool) -> tuple[RunFolder, State]:
     """The run's folder and where the run stands: at its start, or where the checkpoint left it."""
     if not (resume and (path / RUN).exists()):
-        return RunFolder.create(path, describe(federation), overwrite), first_state(federation)
+        state = first_state(federation)  # which refuses what no round could satisfy, before there is a folder
+        return RunFolder.create(path, describe(federation), overwrite), state
     folder = RunFolder.open(path)
     refuse_other(folder, federation.experiment)
-    state = load_state(path / CHECKPOINT) or first_state(federation)
+    state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout) or first_state(federation)
+    if [number for number in numbers(folder) if number <= state.round] != list(range(1, state.round + 1)):
+        done = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has done"
+        raise RunError(f"{path / ROUNDS} does not hold {done}: give --overwrite to start anew")
     folder.truncate(state.round)
     return folder, state
+
+
+def numbers(folder: RunFolder) -> list[int]:
+    """The rounds that are on record."""
+    return [record["round"] for record in folder.rounds()]
 
 
 def is_finished(path: Path, experiment: Experiment) -> bool:
@@ -56,12 +65,15 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
         return False
     folder = RunFolder.open(path)
     refuse_other(folder, experiment)
-    return folder.summary() is not None
+    return folder.summary() is not None and numbers(folder) == list(range(1, experiment.rounds + 1))
 
 
 def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     """Refuse to go on with other settings than a run was started with."""
-    before, now = flat(folder.run.get("settings", {})), flat(experiment.settings())
+    settings = folder.run.get("settings")
+    if not isinstance(settings, dict):
+        raise RunError(f"{folder.path / RUN} holds no settings: give --overwrite to start anew")
+    before, now = flat(settings), flat(experiment.settings())
     differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if differing:
         changes = ", ".join(f"{name} = {before.get(name)!r} and not {now.get(name)!r}" for name in differing)

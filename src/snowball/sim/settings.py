@@ -47,7 +47,7 @@ class Choice(Section, extra="allow"):
             return values  # a fault that pydantic words well
         chosen = cls.table[require(cls.chooser, name, cls.table)]
         own = {setting: value for setting, value in values.items() if setting not in cls.model_fields}
-        return values | complete(section, chosen, own, cls.model_fields)
+        return values | complete(section, name, chosen, own, cls.model_fields)
 
     @property
     def own(self) -> Settings:
@@ -72,13 +72,15 @@ def default_of(field: Field[Any]) -> Any:
     return ... if field.default is MISSING else field.default
 
 
-def complete(path: str, chosen: Callable[..., Any], own: Settings, siblings: Iterable[str] = ()) -> Settings:
-    """The settings of what was chosen, all of them and of the right types."""
+def complete(
+    path: str, called: str, chosen: Callable[..., Any], own: Settings, siblings: Iterable[str] = ()
+) -> Settings:
+    """The settings of what was chosen, all of them and of the right types; `called` is the user's word for it."""
     expected = own_fields(chosen)
     for name in own:
         if name not in expected:
             hint = suggestion(name, [*expected, *siblings])
-            raise SettingError(f"{path}.{name} is not a setting of {chosen.__name__}{hint}")
+            raise SettingError(f"{path}.{name} is not a setting of {called}{hint}")
     inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
     flat = {name: field for name, field in expected.items() if name not in inner}
     model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
@@ -95,7 +97,7 @@ def regroup(path: str, default: Any, own: Any) -> Any:
     """A group of settings inside a choice's own, e.g. `defense.vae`, with some of them changed."""
     if not isinstance(own, dict):
         raise SettingError(f"{path} = {own!r} is a group of settings, such as {path}.{fields(default)[0].name}")
-    return type(default)(**complete(path, type(default), asdict(default) | own))
+    return type(default)(**complete(path, path, type(default), asdict(default) | own))
 
 
 def known(path: str, table: Collection[str]) -> AfterValidator:
@@ -153,17 +155,17 @@ def override(settings: Settings, assignments: Iterable[str], choices: Mapping[st
 def parse_assignment(assignment: str) -> tuple[str, Any]:
     """The path and the value of `a.b=c`; c is a TOML value, or else a string."""
     path, equals, text = assignment.partition("=")
-    if not (path.strip() and equals):
+    if not (equals and all(part.strip() for part in path.split("."))):
         raise SettingError(f"a setting is given as a.b=c, got {assignment!r}")
     try:
         values = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of thousands of digits
         return path.strip(), text.strip()
     return path.strip(), values["value"] if len(values) == 1 else text
 
 
 def drop_former(place: Settings, table: Table, former: Any, chosen: Any) -> None:
     """Forget the settings of the former choice that the new one does not have."""
-    if former in table and chosen in table:
+    if all(isinstance(name, str) and name in table for name in (former, chosen)):
         for setting in set(own_fields(table[former])) - set(own_fields(table[chosen])):
             place.pop(setting, None)

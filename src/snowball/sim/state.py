@@ -12,6 +12,7 @@ from torch import Tensor
 
 from snowball.errors import RunError
 from snowball.records import write_bytes
+from snowball.updates import Layout
 
 FILE = "state.safetensors"
 
@@ -40,17 +41,34 @@ def save_state(state: State, folder: Path) -> None:
     write_bytes(folder / FILE, content)
 
 
-def load_state(folder: Path) -> State | None:
-    """The checkpoint in a folder, if there is one."""
+def load_state(folder: Path, rounds: int, layout: Layout) -> State | None:
+    """The checkpoint in a folder, if there is one; it must fit a run of so many rounds and a model of this layout."""
     path = folder / FILE
     if not path.exists():
         return None
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return State(**decode(json.loads(file.metadata()["state"]), tensors))
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            state = State(**decode(json.loads(file.metadata()["state"]), tensors))
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is not a checkpoint of a run: {error}") from error
+    if fault := state_fault(state, rounds, layout):
+        raise RunError(f"{path} is not a checkpoint of this run: {fault}")
+    return state
+
+
+def state_fault(state: State, rounds: int, layout: Layout) -> str:
+    """What is wrong with a state for a run of so many rounds and a model of this layout, if anything."""
+    if type(state.round) is not int or not 0 <= state.round <= rounds:
+        return f"its round cannot be {str(state.round)[:60]} in a run of {rounds}"
+    base = state.base
+    if not isinstance(base, Tensor) or base.dtype != torch.float32 or base.shape != (layout.width,):
+        return f"its model is no float32 row of {layout.width} numbers"
+    if not base.isfinite().all():
+        return "its model holds numbers that are not finite"
+    if not isinstance(state.defense, dict | None):
+        return f"the defense's state cannot be a {type(state.defense).__name__}"
+    return ""
 
 
 def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
