@@ -1,5 +1,7 @@
 """The yardstick itself, on cases worked out by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,50 +9,33 @@ import torch
 from reference import Vae, bottom_up, grow, min_max, ordered_differences, selectees, top_down, train
 from snowball.rng import stream
 
-FIRST_LAYER = np.array(
-    [
-        (-1.9, -3),
-        (1.2, 1.6),
-        (1.3, -0.4),
-        (-0.1, -0.3),
-        (1.4, 0.9),
-        (0.1, 0.7),
-        (1.4, 0.4),
-        (2.7, 1),
-        (2.9, 0.5),
-        (2.4, 1),
-    ]
-)
-LAST_LAYER = np.array([-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98])[:, None]
-TOTALS = [3, 5.4817, 7.3533, 4.7894, 5.4817, 4.1554, 7.5045, 2.9326, 2.5493, 2.5493]
 
-
-def test_votes_of_the_worked_example() -> None:
-    votes = bottom_up([FIRST_LAYER, LAST_LAYER], clusters=4)
-    np.testing.assert_allclose(votes.totals, TOTALS, atol=5e-5)
+def test_votes_of_the_worked_example(worked: Any) -> None:
+    votes = bottom_up([worked.first, worked.last], clusters=4)
+    np.testing.assert_allclose(votes.totals, worked.totals, atol=5e-5)
     np.testing.assert_allclose(votes.totals, np.sum(votes.per_layer, axis=0))
     assert set(selectees(votes.totals, 4)) == {6, 2, 1, 4}
 
 
-def test_float32_rows_elect_the_same() -> None:
-    votes = bottom_up([FIRST_LAYER.astype(np.float32), LAST_LAYER.astype(np.float32)], clusters=4)
-    np.testing.assert_allclose(votes.totals, TOTALS, atol=5e-5)
+def test_float32_rows_elect_the_same(worked: Any) -> None:
+    votes = bottom_up([worked.first.astype(np.float32), worked.last.astype(np.float32)], clusters=4)
+    np.testing.assert_allclose(votes.totals, worked.totals, atol=5e-5)
 
 
-def test_votes_do_not_change_with_a_shift_or_a_sign() -> None:
-    plain = bottom_up([FIRST_LAYER], clusters=4)
-    moved = bottom_up([7 - FIRST_LAYER], clusters=4)
+def test_votes_do_not_change_with_a_shift_or_a_sign(worked: Any) -> None:
+    plain = bottom_up([worked.first], clusters=4)
+    moved = bottom_up([7 - worked.first], clusters=4)
     np.testing.assert_allclose(plain.totals, moved.totals)
     np.testing.assert_allclose(plain.clarity[0], moved.clarity[0])
 
 
-def test_every_row_votes_for_itself() -> None:
-    votes = bottom_up([FIRST_LAYER], clusters=4)
+def test_every_row_votes_for_itself(worked: Any) -> None:
+    votes = bottom_up([worked.first], clusters=4)
     assert (votes.totals >= min_max(votes.clarity[0]) - 1e-12).all()
 
 
-def test_more_clusters_than_rows_allow_are_clamped() -> None:
-    np.testing.assert_allclose(bottom_up([FIRST_LAYER], 40).totals, bottom_up([FIRST_LAYER], 9).totals)
+def test_more_clusters_than_rows_allow_are_clamped(worked: Any) -> None:
+    np.testing.assert_allclose(bottom_up([worked.first], 40).totals, bottom_up([worked.first], 9).totals)
 
 
 def test_equal_scores_all_weigh_one() -> None:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,26 +12,6 @@ from snowball.defenses.snowball import kmeans
 from snowball.defenses.snowball.bottom_up import ballot_weights, bottom_up, first_centroids
 from snowball.defenses.snowball.kmeans import calinski_harabasz, lloyd, scatter_within
 from snowball.updates import Updates
-
-# The worked example of ten updates in two layers, the last three of them infected.
-FIRST = [
-    (-1.9, -3),
-    (1.2, 1.6),
-    (1.3, -0.4),
-    (-0.1, -0.3),
-    (1.4, 0.9),
-    (0.1, 0.7),
-    (1.4, 0.4),
-    (2.7, 1),
-    (2.9, 0.5),
-    (2.4, 1),
-]
-LAST = [-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98]
-TOTALS = [3, 5.4817, 7.3533, 4.7894, 5.4817, 4.1554, 7.5045, 2.9326, 2.5493, 2.5493]
-
-
-def worked_example() -> Updates:
-    return Updates.from_layers({"first": torch.tensor(FIRST)[:, None], "last": torch.tensor(LAST)[:, None, None]})
 
 
 def sklearn_totals(updates: Updates, clusters: int) -> np.ndarray:
@@ -52,9 +34,9 @@ def sklearn_totals(updates: Updates, clusters: int) -> np.ndarray:
     return totals
 
 
-def test_the_worked_example() -> None:
-    ballots = bottom_up(worked_example(), ("first", "last"), clusters=4)
-    np.testing.assert_allclose(ballots.totals, TOTALS, atol=5e-5)
+def test_the_worked_example(worked: Any) -> None:
+    ballots = bottom_up(worked.updates, ("first", "last"), clusters=4)
+    np.testing.assert_allclose(ballots.totals, worked.totals, atol=5e-5)
     assert ballots.totals.argsort(descending=True)[:4].tolist() == [6, 2, 1, 4]
 
 
@@ -68,8 +50,8 @@ def test_votes_equal_scikit_learn_voter_by_voter(seed: int, rows: int, scale: fl
     np.testing.assert_allclose(ballots.totals, sklearn_totals(updates, clusters), atol=1e-9)
 
 
-def test_facts_of_a_ballot_fit_together() -> None:
-    ballots = bottom_up(worked_example(), ("first", "last"), clusters=4)
+def test_facts_of_a_ballot_fit_together(worked: Any) -> None:
+    ballots = bottom_up(worked.updates, ("first", "last"), clusters=4)
     np.testing.assert_allclose(sum(ballots.votes.values()), ballots.totals, atol=1e-9)
     for layer, weights in ballots.weight.items():
         assert weights.min() == 0
@@ -128,9 +110,9 @@ def test_equally_clear_ballots_all_count_one(scores: list[float]) -> None:
     assert ballot_weights(torch.tensor(scores, dtype=torch.float64), 0.0).tolist() == [1.0, 1.0]
 
 
-def test_a_layer_without_variance_decides_nothing() -> None:
+def test_a_layer_without_variance_decides_nothing(worked: Any) -> None:
     flat = torch.zeros(10, 1, 3)
-    varied = torch.tensor(LAST)[:, None, None]
+    varied = torch.tensor(worked.last)[:, None]
     ballots = bottom_up(Updates.from_layers({"flat": flat, "varied": varied}), ("flat", "varied"), 4)
     assert ballots.votes["flat"].tolist() == [10.0] * 10
     assert ballots.totals.isfinite().all()

@@ -138,24 +138,10 @@ def test_the_gap_statistic_has_an_answer_for_rows_that_coincide() -> None:
     assert gap_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
 
 
-def test_voting_ablations_by_hand() -> None:
-    first = [
-        (-1.9, -3),
-        (1.2, 1.6),
-        (1.3, -0.4),
-        (-0.1, -0.3),
-        (1.4, 0.9),
-        (0.1, 0.7),
-        (1.4, 0.4),
-        (2.7, 1),
-        (2.9, 0.5),
-        (2.4, 1),
-    ]
-    last = [-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98]
-    updates = Updates.from_layers({"a": torch.tensor(first)[:, None], "b": torch.tensor(last)[:, None, None]})
-    centre = VotingCenter(first_share=0.4)(updates, Context(1))
+def test_voting_ablations_by_hand(worked: Any) -> None:
+    centre = VotingCenter(first_share=0.4)(worked.updates, Context(1))
     assert centre.elected.nonzero().flatten().tolist() == [1, 3, 4, 5]
-    drawn = VotingRandom(first_share=0.4)(updates, Context(1))
+    drawn = VotingRandom(first_share=0.4)(worked.updates, Context(1))
     assert drawn.facts["votes"].sum() == 10 * 4
     assert drawn.elected.sum() == 4
 

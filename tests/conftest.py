@@ -1,0 +1,32 @@
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class WorkedExample:
+    """Ten updates in two layers, the last three infected, with the votes of four clusters worked out by hand."""
+
+    first: np.ndarray[Any, Any]
+    last: np.ndarray[Any, Any]
+    totals: list[float]
+
+    @property
+    def updates(self) -> Updates:
+        """The same as the package takes them, in layers `first` and `last`."""
+        layers = {"first": self.first, "last": self.last}
+        return Updates.from_layers({name: torch.tensor(rows)[:, None].float() for name, rows in layers.items()})
+
+
+@pytest.fixture
+def worked() -> WorkedExample:
+    x = [-1.9, 1.2, 1.3, -0.1, 1.4, 0.1, 1.4, 2.7, 2.9, 2.4]
+    y = [-3, 1.6, -0.4, -0.3, 0.9, 0.7, 0.4, 1, 0.5, 1]
+    last = [-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98]
+    totals = [3, 5.4817, 7.3533, 4.7894, 5.4817, 4.1554, 7.5045, 2.9326, 2.5493, 2.5493]
+    return WorkedExample(np.column_stack([x, y]), np.array(last)[:, None], totals)
