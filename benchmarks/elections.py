@@ -290,7 +290,7 @@ def run_alone(name: str, quick: bool) -> Case:
 
 def all_cases(quick: bool) -> Iterator[Case]:
     """Every case, in the order of the result."""
-    repeats = 3 if quick else 10
+    repeats = 10 if quick else 30
     yield bottom_up_case("bottom-up k50 d3360", real_layers(), repeats, 1 if quick else 3)
     yield bottom_up_case("bottom-up k200 d20000", make_layers(200, WIDE), repeats, 1)
     yield from top_down_cases(quick)

@@ -116,6 +116,28 @@ def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> No
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_gradients_by_hand_are_those_of_autograd(bounded: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    vae = Vae(20, VaeSettings(hidden=16, latent=5), stream(1), batch=8, bounded=bounded).double()
+    inputs, noise = torch.rand(8, 20, generator=rng).double(), torch.randn(8, 5, generator=rng).double()
+    with torch.no_grad():
+        for layer in vae.children():
+            layer.weight.grad, layer.bias.grad = torch.empty_like(layer.weight), torch.empty_like(layer.bias)
+        vae.differentiate(inputs, noise)
+    by_hand = [parameter.grad.clone() for parameter in vae.parameters() if parameter.grad is not None]
+
+    hidden = vae.encode(vae.enter(inputs).relu()).relu()
+    mean, raw = vae.code(hidden).chunk(2, 1)
+    log_variance = torch.nn.functional.softplus(raw)
+    code = mean + (0.5 * log_variance).exp() * noise
+    outputs = vae.leave(vae.widen(vae.decode(code).relu()).relu())
+    error = ((outputs.sigmoid() if bounded else outputs) - inputs).square().sum()
+    divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
+    for ours, theirs in zip(by_hand, torch.autograd.grad(error + divergence, list(vae.parameters())), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("name", ["first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"])
 def test_settings_of_no_network_are_refused(name: str) -> None:
     with pytest.raises(SettingError, match=f"vae.{name} must be a positive number, got 0"):
