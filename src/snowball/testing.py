@@ -78,7 +78,7 @@ def _rounds() -> "SearchStrategy[Updates]":
         updates = toy_round(
             clients,
             infected=draw(st.integers(0, clients)),
-            distance=draw(st.sampled_from([0.0, 3.0, 1e3])),
+            distance=draw(st.sampled_from([0.0, 3.0, 1e3, 1e12])),
             width=draw(st.sampled_from([8, 60])),
             seed=draw(st.integers(0, 2**16)),
             dtype=draw(st.sampled_from([torch.float32, torch.float64])),
