@@ -209,10 +209,8 @@ class Updates:
 
     def gram(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
-        products = self._ordered_products(layer)
-        means = products.mean(0)
         rank = self.order.argsort()
-        return (products - means - means[:, None] + means.mean())[rank][:, rank]
+        return centred(self._ordered_products(layer))[rank][:, rank]
 
     def _ordered_products(self, layer: str | None) -> Tensor:
         if layer is not None and layer not in self.layout.columns:
@@ -248,6 +246,12 @@ class Updates:
         width = max(1, BLOCK_ELEMENTS // len(self))
         for start in range(columns.start, columns.stop, width):
             yield slice(start, min(start + width, columns.stop))
+
+
+def centred(products: Tensor) -> Tensor:
+    """(n, n) inner products about the rows' mean, from those about any point."""
+    means = products.mean(0)
+    return products - means - means[:, None] + means.mean()
 
 
 def as_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from snowball.errors import SettingError
-from snowball.updates import Updates
+from snowball.updates import Updates, centred
 
 
 def everyone(updates: Updates) -> Tensor:
@@ -49,7 +49,6 @@ def principal_coordinates(gram: Tensor) -> Tensor:
 
     Distances are those of the rows. Each column's largest entry is positive, since eigenvectors come with any sign.
     """
-    means = gram.mean(0)
-    squares, vectors = torch.linalg.eigh(gram - means - means[:, None] + means.mean())  # ascending
+    squares, vectors = torch.linalg.eigh(centred(gram))  # ascending
     rows: Tensor = (vectors * squares.clamp(min=0).sqrt()).flip(1)
     return rows * rows.gather(0, rows.abs().argmax(0, keepdim=True)).sign()

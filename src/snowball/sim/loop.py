@@ -125,4 +125,4 @@ def plain(fact: Any) -> Any:
 
 def place(updates: Updates) -> Tensor:
     """Each row's place (n, 2) along the two directions in which the rows differ most."""
-    return pad(principal_coordinates(updates.gram()), (0, 2))[:, :2]
+    return pad(principal_coordinates(updates.products()), (0, 2))[:, :2]

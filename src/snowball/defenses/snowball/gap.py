@@ -2,8 +2,8 @@
 
 Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001:
 the smallest number at which the scatter within clusters, set against that of structureless references, is not clearly
-beaten by the next number. References are drawn evenly over the range of each column (the paper's choice a). Its choice
-b, evenly along principal axes, finds 2 in nearly every first round of real updates.
+beaten by the next number. References are drawn evenly over the range of each column (their choice a). Along
+principal axes (their choice b) real updates look structureless, and the answer is the least number asked about.
 """
 
 import torch
@@ -14,7 +14,7 @@ from snowball.updates import Updates
 
 REFERENCES = 10
 FEWEST_STARTS, MOST_STARTS = 10, 50
-"""Starts of K-means that the best is taken of: with ten, the number found among 20 to 50 rows varied from 2 to 9."""
+"""Starts of K-means that the best is taken of; the fewer, the more the number found is left to chance."""
 
 MOST_COLUMNS = 1 << 16
 """Columns that references are drawn for; of wider layers so many at random, since more change nothing but the scale."""

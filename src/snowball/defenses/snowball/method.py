@@ -30,7 +30,7 @@ from snowball.updates import Updates
 
 LEAST_VOTERS = 4
 LEAST_CLUSTERS, MOST_CLUSTERS = 3, 15
-"""Where the Gap statistic looks. The paper starts at two, with which infected updates win seats on every data set."""
+"""Where the Gap statistic looks. The paper starts at two, with which the most infected updates win seats."""
 
 UNKNOWN_ROUNDS = 100
 """Rounds that a share of rounds is taken of where their number is not known."""
