@@ -2,13 +2,14 @@
 
     python benchmarks/rounds.py FOLDER && python benchmarks/choices.py FOLDER > benchmarks/results/choices.json
 
-Three tables. For each floor of a ballot's weight: infected among the selectees, and selectees that are others than
-without a floor. For each number of clusters: infected among the selectees. For each judge: error rates after both
-elections.
+Five tables. For each floor of a ballot's weight: infected among the selectees, and selectees that are others than
+without a floor. For each number of clusters: infected among the selectees. Infected among the
+selectees round by round. How many clusters the Gap statistic finds. For each judge: error rates after both elections.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from snowball.records import error_rates
 FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
 JUDGES = ("distance", "vae-span", "vae")
+SEEDS = range(6)
 JUDGED = (4, 8, 9, 20)
 """Rounds that the judges are compared in: the published one takes a minute each."""
 
@@ -57,6 +59,17 @@ def clusters(rounds: list[Round]) -> dict[str, Any]:
     return {str(number): count(rounds, elected(rounds, SnowballMinus(clusters=number))) for number in possible}
 
 
+def by_round(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with the defaults, round by round."""
+    masks = elected(rounds, SnowballMinus()).split(len(rounds[0].updates))
+    return {str(taken.number): count([taken], mask) for taken, mask in zip(rounds, masks, strict=True)}
+
+
+def found(rounds: list[Round]) -> list[int]:
+    """How many clusters the Gap statistic finds in the first round, with several seeds."""
+    return [int(SnowballMinus()(rounds[0].updates, Context(1, seed=seed)).facts["clusters"]) for seed in SEEDS]
+
+
 def judges(rounds: list[Round]) -> dict[str, Any]:
     """Both elections, the second by each judge."""
     chosen = [taken for taken in rounds if taken.number in (1, *JUDGED)]
@@ -66,7 +79,13 @@ def judges(rounds: list[Round]) -> dict[str, Any]:
     return {judge: count(later, mask[skipped:]) for judge, mask in masks.items()}
 
 
-TABLES = {"floors": floors, "clusters": clusters, "judges": judges}
+TABLES: dict[str, Callable[[list[Round]], Any]] = {
+    "floors": floors,
+    "clusters": clusters,
+    "rounds": by_round,
+    "found": found,
+    "judges": judges,
+}
 
 
 def main(folder: Path) -> None:

@@ -95,6 +95,27 @@ def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[st
     ]
 
 
+def rounds() -> str:
+    """Infected among the selectees by round, all worlds together but the one that the paper itself gives up."""
+    sums: dict[int, list[int]] = {}
+    for world, row in result("choices")["rounds"].items():
+        for number, counted in row.items():
+            pair = sums.setdefault(int(number), [0, 0])
+            if world != "mnist-skewed":
+                pair[0] += counted["infected"]
+                pair[1] += counted["of"]
+    numbers = sorted(sums)
+    rows = [["infected", *(str(sums[number][0]) for number in numbers)]]
+    rows.append(["selectees", *(str(sums[number][1]) for number in numbers)])
+    return markdown(("round", *map(str, numbers)), rows)
+
+
+def found() -> str:
+    """How many clusters the Gap statistic finds."""
+    rows = ([world, ", ".join(map(str, numbers))] for world, numbers in result("choices")["found"].items())
+    return markdown(("first round of", "clusters found with seeds 0 to 5"), rows)
+
+
 def cohorts() -> str:
     """Accuracies of small federations."""
     runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
@@ -132,6 +153,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "judges": judges,
     "floors": floors,
     "clusters": lambda: seats("clusters"),
+    "rounds": rounds,
+    "found": found,
     "cohorts": cohorts,
     "demo": demo,
 }
