@@ -1,7 +1,7 @@
 """What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from snowball.errors import UpdateError
 
-BLOCK_ELEMENTS = 1 << 22
-"""Elements converted to float64 at a time: 32 MiB, whatever the number of rows and columns."""
+BLOCK_ELEMENTS = 1 << 19
+"""Elements converted to float64 at a time: 4 MiB, which a cache holds, whatever the number of rows and columns."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -191,6 +191,16 @@ class Updates:
         return torch.tensor(sorted(range(len(self)), key=lambda row: (-counts[row], self.clients[row])))
 
     @cached_property
+    def _rank(self) -> Tensor:
+        """Each row's place in `order`."""
+        return self.order.argsort()
+
+    @cached_property
+    def _middle(self) -> Tensor:
+        """A row of median length, which all others are compared about."""
+        return self.order[self.squared_norms[self.order].argsort(stable=True)[(len(self) - 1) // 2]]
+
+    @cached_property
     def squared_norms(self) -> Tensor:
         """(n,) the squared length of each row, in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
@@ -204,13 +214,11 @@ class Updates:
         Distances and clusterings are the same about any point. About this one, rows of usual length keep theirs exactly
         however far away another row lies; about the mean, which the far one moves, they would drown in rounding.
         """
-        rank = self.order.argsort()
-        return self._ordered_products(layer)[rank][:, rank]
+        return self._ordered_products(layer)[self._rank][:, self._rank]
 
     def gram(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
-        rank = self.order.argsort()
-        return centred(self._ordered_products(layer))[rank][:, rank]
+        return centred(self._ordered_products(layer))[self._rank][:, self._rank]
 
     def _ordered_products(self, layer: str | None) -> Tensor:
         if layer is not None and layer not in self.layout.columns:
@@ -223,23 +231,49 @@ class Updates:
     def _layer_products(self, name: str) -> Tensor:
         if name in self._products:
             return self._products[name]
-        total = torch.zeros(len(self), len(self), dtype=torch.float64)
-        middle = self.squared_norms[self.order].argsort(stable=True)[(len(self) - 1) // 2]
+        total, half = torch.zeros(len(self), len(self), dtype=torch.float64), len(self) // 2
         for columns in self._blocks(self.layout.columns[name]):
             block = self.values[:, columns][self.order].to(torch.float64)
-            block -= block[middle].clone()
-            total.addmm_(block, block.T)
+            block -= self.values[self._middle, columns].to(torch.float64)
+            total[:half].addmm_(block[:half], block.T)
+            total[half:, half:].addmm_(block[half:], block[half:].T)
+        total[half:, :half] = total[:half, half:].T  # a quarter that need not be computed twice
+        return total
+
+    def products_about(self, point: Tensor) -> Tensor:
+        """(n, n) inner products of the whole rows about any point (d,), in float64: about zero, those of the rows."""
+        middle = self.values[self._middle].to(torch.float64)
+        offset = middle - point.to(torch.float64)
+        along = self.dot(offset) - middle @ offset  # (n,) of the rows about the middle one
+        return self.products() + along + along[:, None] + offset @ offset
+
+    def dot(self, row: Tensor) -> Tensor:
+        """(n,) inner products of the rows with another one (d,), in float64."""
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for columns in self._blocks(slice(0, self.layout.width)):
+            total += self.values[:, columns].to(torch.float64) @ row[columns].to(torch.float64)
         return total
 
     def mean(self, weights: Tensor) -> Tensor:
         """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
-        order = self.order[weights[self.order] > 0]
-        share = weights[order].to(torch.float64)
+        share = weights[self.order].to(torch.float64)
         share = share / share.max()  # first, so that no sum of huge counts overflows
-        share = share / share.sum()
+        return self.combine((share / share.sum())[self._rank])
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """The rows' sum with these (n,) weights; rows of weight zero are not read."""
+        order = self.order[weights[self.order] != 0]
+        share = weights[order].to(torch.float64)
         result = torch.empty(self.layout.width, dtype=self.values.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
             result[columns] = (share @ self.values[:, columns][order].to(torch.float64)).to(result.dtype)
+        return result
+
+    def by_column(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """A row of what a function makes of each column: it is given (n, w) some at a time, as (w, n) in `order`."""
+        result = torch.empty(self.layout.width, dtype=self.values.dtype)
+        for columns in self._blocks(slice(0, self.layout.width)):
+            result[columns] = reduce(self.values[self.order, columns].T.contiguous()).to(result.dtype)
         return result
 
     def _blocks(self, columns: slice) -> Iterator[slice]:

@@ -45,8 +45,9 @@ def test_nobody_elected_means_no_change() -> None:
 
 def test_clip_factors_shorten_what_is_too_long() -> None:
     assert clip_factors(torch.tensor([0.0, 1.0, 4.0]), 2.0).tolist() == [1.0, 1.0, 0.5]
-    with pytest.raises(SettingError, match="positive, got 0"):
-        clip_factors(torch.ones(1), 0)
+    assert clip_factors(torch.tensor([0.0, 1.0]), 0.0).tolist() == [1.0, 0.0]
+    with pytest.raises(SettingError, match="negative, got -1"):
+        clip_factors(torch.ones(1), -1)
 
 
 def test_distances_from_a_gram_matrix() -> None:

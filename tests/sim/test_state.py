@@ -83,6 +83,7 @@ FOREIGN = {
     "no model": (State(1, [0.0] * 3), "its model is no float32 row of 3 numbers"),  # type: ignore[arg-type]
     "a broken model": (State(1, torch.tensor([0, torch.nan, 0])), "its model holds numbers that are not finite"),
     "another state": (State(1, torch.zeros(3), [1]), "the defense's state cannot be a list"),
+    "another memory": (State(1, torch.zeros(3), None, [1]), "the clients' state cannot be a list"),  # type: ignore[arg-type]
 }
 
 
@@ -96,7 +97,7 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(tmp_path: Path, case:
 
 
 def test_a_checkpoint_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(save({}, {"state": '{"list": [' * 5000 + "1" + "]}" * 5000}))
+    (tmp_path / FILE).write_bytes(save({}, {"tree": '{"list": [' * 5000 + "1" + "]}" * 5000}))
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
         load_state(tmp_path, 2, row(3))
 

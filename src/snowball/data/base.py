@@ -59,9 +59,21 @@ class Dataset:
 
     def normalise(self, inputs: Tensor) -> Tensor:
         """Raw pixels as a model wants them: float32, shifted and scaled a channel."""
-        mean = torch.tensor(self.mean, device=inputs.device).view(-1, 1, 1)
-        std = torch.tensor(self.std, device=inputs.device).view(-1, 1, 1)
-        return (inputs.float() / 255 - mean) / std
+        return self.standardise(self.scale(inputs))
+
+    def scale(self, inputs: Tensor) -> Tensor:
+        """Raw pixels as float32 in 0..1."""
+        return inputs.float() / 255
+
+    def standardise(self, pixels: Tensor) -> Tensor:
+        """Pixels in 0..1, shifted and scaled a channel."""
+        mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)
+        std = torch.tensor(self.std, device=pixels.device).view(-1, 1, 1)
+        return (pixels - mean) / std
+
+    def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Raw samples of noise, evenly drawn over what a sample can be."""
+        return torch.randint(256, (count, *self.input_shape), generator=rng, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)

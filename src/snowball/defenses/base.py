@@ -1,18 +1,40 @@
-"""What every defense is: updates and a context in, a verdict out."""
+"""What every defense is: updates and a context in, a verdict out.
+
+A defense acts on the server. It may act in two more places, by having a method more: in the clients' local training
+(`LocalDefense`) and where the model is used (`PredictionDefense`). One that wants the server to train an update of its
+own, on samples that it trusts, says on how many (`TrustingDefense`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.updates import Updates
 
+T = TypeVar("T")
+
 State = Mapping[str, Any]
 """What a defense carries from round to round: nested dicts and lists of tensors, numbers and strings."""
+
+REJECTED = -1
+"""The label of a sample that a defense refuses to label."""
+
+
+class Model(Protocol):
+    """The federation's model as a function of its parameters."""
+
+    def __call__(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """(n, classes) scores of raw samples, with the parameters in a row."""
+        ...
+
+    def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Raw samples of noise, evenly drawn over what a sample can be."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,8 @@ class Context:
         base: the global model as a row of the updates' layout, for defenses that look at whole models.
         seed: the seed of everything random in this run.
         state: the last verdict's state; None in the first round.
+        model: what rows are the parameters of, for defenses that try models out.
+        trusted: (d,) an update that the server trained itself, for a `TrustingDefense`.
     """
 
     round: int
@@ -32,6 +56,8 @@ class Context:
     base: Tensor | None = None
     seed: int = 0
     state: State | None = None
+    model: Model | None = None
+    trusted: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse a round that cannot be."""
@@ -41,6 +67,13 @@ class Context:
     def stream(self, *name: str | int) -> torch.Generator:
         """A random stream for one purpose of a defense in this round."""
         return stream(self.seed, "defense", "round", self.round, *name)
+
+
+def require(value: T | None, name: str, defense: str) -> T:
+    """What a defense cannot do without, of what a context may have."""
+    if value is None:
+        raise SettingError(f"{defense} needs Context.{name}, which is not given")
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,4 +98,59 @@ class Defense(Protocol):
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Judge one round; the updates are left as they are."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What a client has for its local training in one round.
+
+    Attributes:
+        model: the global model, to be trained in place; it takes inputs as they are here and scales them itself.
+        inputs: (n, ...) the client's samples; pixels lie in 0..1.
+        labels: (n,) their classes.
+        classes: how many classes there are.
+        epochs: how often the others go over their samples.
+        batch: samples in their steps.
+        rate: their learning rate in this round.
+        rng: for everything random.
+        state: what this client's last lesson gave; None in the first.
+    """
+
+    model: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    classes: int
+    epochs: int
+    batch: int
+    rate: float
+    rng: torch.Generator
+    state: State | None = None
+
+
+@runtime_checkable
+class LocalDefense(Protocol):
+    """A defense that benign clients train with."""
+
+    def train(self, lesson: Lesson) -> State | None:
+        """Train the lesson's model, in place of plain SGD; what is returned comes with this client's next lesson."""
+        ...
+
+
+@runtime_checkable
+class PredictionDefense(Protocol):
+    """A defense that has a say where the model is used."""
+
+    def predict(self, inputs: Tensor, context: Context) -> Tensor:
+        """(n,) the labels of raw samples, `REJECTED` for none; the context's base is the model in use."""
+        ...
+
+
+@runtime_checkable
+class TrustingDefense(Protocol):
+    """A defense that compares updates with one of the server's own."""
+
+    @property
+    def trusted_examples(self) -> int:
+        """Clean samples that the server trains on."""
         ...

@@ -1,5 +1,7 @@
 """Plain operations that defenses are composed of: a selector makes a mask, a reducer takes it."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -31,10 +33,29 @@ def weighted_mean(updates: Updates, elected: Tensor) -> Tensor:
     return updates.mean(updates.examples * elected)
 
 
+def plain_mean(updates: Updates, elected: Tensor) -> Tensor:
+    """The mean of the elected rows, one as heavy as the other; zero where nobody is elected."""
+    if not elected.any():
+        return updates.values.new_zeros(updates.layout.width)
+    return updates.mean(elected.double())
+
+
+def clipped_mean(updates: Updates, elected: Tensor, bound: float) -> Tensor:
+    """The plain mean of the elected rows, those longer than `bound` shortened to it."""
+    weights = elected * clip_factors(updates.squared_norms.sqrt(), bound)
+    return updates.combine(weights / elected.sum().clamp(min=1))
+
+
+def add_noise(row: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
+    """The row with Gaussian noise of this standard deviation on every entry."""
+    noise = torch.randn(row.shape, generator=rng, dtype=torch.float32)
+    return row + deviation * noise.to(row.dtype)
+
+
 def clip_factors(norms: Tensor, bound: float) -> Tensor:
     """What to multiply each row by so that none is longer than `bound`."""
-    if bound <= 0:
-        raise SettingError(f"a clipping bound must be positive, got {bound}")
+    if not bound >= 0:
+        raise SettingError(f"a clipping bound cannot be negative, got {bound}")
     return torch.where(norms > bound, bound / norms, torch.ones_like(norms))
 
 
@@ -42,6 +63,13 @@ def squared_distances(gram: Tensor) -> Tensor:
     """The (n, n) squared distances behind a Gram matrix; never negative, zero on the diagonal."""
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_(min=0).fill_diagonal_(0)
+
+
+def cosines(products: Tensor) -> Tensor:
+    """(n, n) the rows' cosines from their inner products about zero; a row of zeros has none with anybody: 0."""
+    norms = products.diagonal().clamp(min=0).sqrt()
+    scale = norms[:, None] * norms
+    return torch.where(scale > 0, products / scale.where(scale > 0, 1), 0).clamp(-1, 1)
 
 
 def principal_coordinates(gram: Tensor) -> Tensor:
@@ -52,3 +80,16 @@ def principal_coordinates(gram: Tensor) -> Tensor:
     squares, vectors = torch.linalg.eigh(centred(gram))  # ascending
     rows: Tensor = (vectors * squares.clamp(min=0).sqrt()).flip(1)
     return rows * rows.gather(0, rows.abs().argmax(0, keepdim=True)).sign()
+
+
+def count_of(setting: int | float, rows: int, rounding: Callable[[float], int]) -> int:
+    """How many rows a setting means: a float is a share of them, an int is their number."""
+    if isinstance(setting, int):
+        return setting
+    return rounding(round(setting * rows, 9))  # what is whole but for rounding is taken as whole
+
+
+def check_count(name: str, setting: int | float) -> None:
+    """Refuse what is neither a share of the rows nor a number of them."""
+    if not setting >= 0 or (isinstance(setting, float) and setting > 1):
+        raise SettingError(f"{name} must be a share in [0, 1] or a whole number, got {setting}")

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from snowball.errors import RunError
-from snowball.rng import stream
-from snowball.sim.client import Trainer
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
+from snowball.sim.local import LocalTraining
+from snowball.sim.state import Memory, pack, unpack
 
 TASK = struct.Struct("<qqq")
-"""Slot in the cohort, client, round: all that a worker is told."""
+"""Slot in the cohort, client, round: all that a worker is told, but for what a client keeps between rounds."""
 
 GRACE = 5.0
 """Seconds that a worker gets to go before it is killed."""
@@ -44,26 +44,12 @@ class Engine(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
-        """The (K, d) updates of a cohort, in its order; good until the next call."""
+    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
+        """The (K, d) updates of a cohort, in its order; good until the next call.
+
+        What clients keep between rounds is in `memory`, by client, and brought up to date.
+        """
         ...
-
-
-class LocalTraining:
-    """Trains any one client of a federation."""
-
-    def __init__(self, federation: Federation, device: str = "cpu") -> None:
-        self.federation = federation
-        self.trainer = Trainer(federation.model(), federation.experiment.training, device)
-
-    def __call__(self, base: Tensor, client: int, round: int) -> Tensor:
-        """The client's row, local minus global."""
-        experiment, split = self.federation.experiment, self.federation.training(client)
-        inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
-        rng = stream(experiment.seed, "client", client, "round", round)
-        self.trainer.load(base)
-        self.trainer.train(inputs, split.labels.to(self.trainer.device), experiment.training.rate(round), rng)
-        return self.trainer.row() - base
 
 
 class Serial:
@@ -80,11 +66,15 @@ class Serial:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
+    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
         """The (K, d) updates of a cohort, in its order; good until the next call."""
+        memory = {} if memory is None else memory
+        learnt: Memory = {}
         with one_thread():
             for row, client in zip(self.rows, cohort, strict=True):
-                row.copy_(self.training(base, client, round))
+                update, learnt[str(client)] = self.training(base, client, round, memory.get(str(client)))
+                row.copy_(update)
+        memory.update({client: state for client, state in learnt.items() if state is not None})
         return self.rows
 
 
@@ -96,17 +86,18 @@ class Worker:
     line: Connection
     client: int | None = None
 
-    def send(self, slot: int, client: int, round: int) -> None:
-        """Hand over a task."""
+    def send(self, slot: int, client: int, round: int, state: Any = None) -> None:
+        """Hand over a task, and what the client keeps between rounds."""
         self.client = client
         with self._alive():
-            self.line.send_bytes(TASK.pack(slot, client, round))
+            self.line.send_bytes(TASK.pack(slot, client, round) + pack(state))
 
-    def receive(self) -> None:
-        """Wait until the task is done."""
+    def receive(self) -> Any:
+        """Wait until the task is done, for what the client wants to keep."""
         with self._alive():
-            self.line.recv_bytes()
+            kept = self.line.recv_bytes()
         self.client = None
+        return unpack(kept)
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -157,8 +148,10 @@ class Processes:
         self.workers.clear()
         self.stack.close()
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int) -> Tensor:
+    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
         """The (K, d) updates of a cohort, in its order; good until the next call."""
+        memory = {} if memory is None else memory
+        learnt: Memory = {}
         self.base.copy_(base)
         slots = sorted(range(len(cohort)), key=lambda slot: self.examples[cohort[slot]])  # the largest is taken first
         busy: dict[Any, Worker] = {}
@@ -166,11 +159,13 @@ class Processes:
         while slots or busy:
             while slots and idle:
                 worker, slot = idle.pop(), slots.pop()
-                worker.send(slot, cohort[slot], round)
+                worker.send(slot, cohort[slot], round, memory.get(str(cohort[slot])))
                 busy[worker.line] = worker
             for line in wait(list(busy)):
                 idle.append(busy.pop(line))
-                idle[-1].receive()
+                client = str(idle[-1].client)
+                learnt[client] = idle[-1].receive()
+        memory.update({client: state for client, state in learnt.items() if state is not None})
         return self.rows
 
 
@@ -200,9 +195,10 @@ def work(settings: dict[str, Any], file: str, line: Connection) -> None:
     line.send_bytes(b"")
     try:
         while True:
-            slot, client, round = TASK.unpack(line.recv_bytes())
-            rows[slot] = training(base, client, round)
-            line.send_bytes(b"")
+            task = line.recv_bytes()
+            slot, client, round = TASK.unpack_from(task)
+            rows[slot], state = training(base, client, round, unpack(task[TASK.size :]))
+            line.send_bytes(pack(state))
     except (EOFError, OSError):
         pass  # the parent is gone
 

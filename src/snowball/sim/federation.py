@@ -51,6 +51,10 @@ class Federation:
             return split
         return self.attack.poison(split, client, stream(self.experiment.seed, "poison", client))
 
+    def trusted(self, examples: int) -> Split:
+        """So many clean samples that the server holds itself, the same in every round."""
+        return self.dataset.train[some(self.dataset, examples, self.experiment.seed, "defense.trusted_examples")]
+
     def backdoor(self) -> Split | None:
         """The test samples that show the backdoor, where there is an attack."""
         return triggered(self.dataset.test, self.attack) if self.attack else None
@@ -65,20 +69,20 @@ def deal(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:
     """The training samples of each client."""
     if settings.partition == "natural":
         return came_with(dataset, settings, seed)
-    kept = some(dataset, settings.examples, seed)
+    kept = some(dataset, settings.examples, seed, "data.examples")
     rng = numpy_stream(seed, "partition")
     parts = PARTITIONS[settings.partition](dataset.train.labels[kept], settings.clients, rng, **settings.own)
     return tuple(kept[part] for part in parts)
 
 
-def some(dataset: Dataset, examples: int | None, seed: int) -> Tensor:
-    """The training samples to use: all, or so many at random."""
+def some(dataset: Dataset, examples: int | None, seed: int, setting: str) -> Tensor:
+    """The training samples to use: all, or so many at random, as a setting asks."""
     total = len(dataset.train)
     if examples is None:
         return torch.arange(total)
     if examples > total:
-        raise SettingError(f"data.examples = {examples} is more than the {total} of {dataset.name}")
-    return torch.randperm(total, generator=stream(seed, "examples"))[:examples].sort().values
+        raise SettingError(f"{setting} = {examples} is more than the {total} of {dataset.name}")
+    return torch.randperm(total, generator=stream(seed, setting))[:examples].sort().values
 
 
 def came_with(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:

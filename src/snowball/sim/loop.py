@@ -1,6 +1,8 @@
 """The rounds of a federation, one after the other."""
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -8,15 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from snowball.defenses import Context, Defense, Verdict
+from snowball.defenses import Context, Defense, TrustingDefense, Verdict
 from snowball.defenses.ops import principal_coordinates
 from snowball.errors import UpdateError
 from snowball.records import Record, error_rates, finite
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
-from snowball.sim.evaluate import Evaluation
+from snowball.sim.evaluate import Evaluation, FederatedModel
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
+from snowball.sim.local import LocalTraining
 from snowball.sim.state import State
 from snowball.updates import Updates
 
@@ -38,24 +41,26 @@ def simulate(
     state = state or first_state(federation)
     attackers, defense = who_attacks(experiment), build_defense(experiment)
     with engine(federation) as running:
-        evaluate = Evaluation(federation, running.device)
+        model = FederatedModel(federation, running.device)
+        server = trusted_training(federation, defense, running.device)
+        evaluate = Evaluation(federation, model, defense)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort = draw(experiment, round)
-            values = running.train(state.base, cohort, round)
-            trained = perf_counter()
+            values = running.train(state.base, cohort, round, state.clients)
             with one_thread():
+                trusted = server(state.base, round) if server else None
+                trained = perf_counter()
                 try:
                     updates = received(federation, values, cohort)
                 except UpdateError as error:
                     advice = f"try a training.lr below {experiment.training.lr}"
                     raise UpdateError(f"training diverged in round {round}: {error}; {advice}") from error
-                verdict = defense(
-                    updates, Context(round, experiment.rounds, state.base, experiment.seed, state.defense)
-                )
+                context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model, trusted)
+                verdict = defense(updates, context)
                 judged = perf_counter()
                 state.round, state.base, state.defense = round, state.base + verdict.delta, verdict.state
-                accuracies = evaluate(state.base)
+                accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
                 malicious = [client in attackers for client in updates.clients]
                 if observe:
@@ -63,6 +68,15 @@ def simulate(
                 record = {"round": round, **accuracies, **election(updates, malicious, verdict)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
             yield finite({**record, "seconds": seconds | times(verdict)})
+
+
+def trusted_training(
+    federation: Federation, defense: Defense, device: str = "cpu"
+) -> Callable[[Tensor, int], Tensor] | None:
+    """What trains the server's own update in a round, where the defense wants one."""
+    if not isinstance(defense, TrustingDefense):
+        return None
+    return partial(LocalTraining(federation, device).trusted, defense.trusted_examples)
 
 
 def first_state(federation: Federation) -> State:
@@ -78,8 +92,9 @@ def rehearse(federation: Federation, base: Tensor) -> None:
     experiment = federation.experiment
     zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
     with one_thread():
-        updates = received(federation, zeros, draw(experiment, 1))
-        build_defense(experiment)(updates, Context(1, experiment.rounds, base, experiment.seed))
+        updates, defense = received(federation, zeros, draw(experiment, 1)), build_defense(experiment)
+        trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
+        defense(updates, Context(1, experiment.rounds, base, experiment.seed, trusted=trusted))
 
 
 def who_attacks(experiment: Experiment) -> frozenset[str]:

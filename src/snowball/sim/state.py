@@ -1,13 +1,13 @@
 """Where a run stands between two rounds, and the checkpoint that keeps it: tensors and JSON, nothing pickled."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from snowball.errors import RunError
@@ -15,6 +15,9 @@ from snowball.records import write_bytes
 from snowball.updates import Layout
 
 FILE = "state.safetensors"
+
+Memory = dict[str, Any]
+"""What clients keep between rounds, by client."""
 
 
 @dataclass(eq=False)
@@ -25,20 +28,19 @@ class State:
         round: rounds done.
         base: the global row.
         defense: what the defense wants to see again.
+        clients: what clients keep between rounds, where the defense acts in their training.
     """
 
     round: int
     base: Tensor
     defense: Any = None
+    clients: Memory = field(default_factory=dict)
 
 
 def save_state(state: State, folder: Path) -> None:
     """Replace the checkpoint in a folder, whole or not at all."""
-    tensors: dict[str, Tensor] = {}
-    tree = encode({"round": state.round, "base": state.base, "defense": state.defense}, tensors)
-    content = save(tensors, {"state": json.dumps(tree)})
     folder.mkdir(exist_ok=True)
-    write_bytes(folder / FILE, content)
+    write_bytes(folder / FILE, pack(vars(state)))
 
 
 def load_state(folder: Path, rounds: int, layout: Layout) -> State | None:
@@ -47,9 +49,7 @@ def load_state(folder: Path, rounds: int, layout: Layout) -> State | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            state = State(**decode(json.loads(file.metadata()["state"]), tensors))
+        state = State(**unpack(path.read_bytes()))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is not a checkpoint of a run: {error}") from error
     if fault := state_fault(state, rounds, layout):
@@ -68,7 +68,27 @@ def state_fault(state: State, rounds: int, layout: Layout) -> str:
         return "its model holds numbers that are not finite"
     if not isinstance(state.defense, dict | None):
         return f"the defense's state cannot be a {type(state.defense).__name__}"
+    if not isinstance(state.clients, dict):
+        return f"the clients' state cannot be a {type(state.clients).__name__}"
     return ""
+
+
+def pack(value: Any) -> bytes:
+    """A pytree as bytes: tensors, and JSON beside them; nothing at all for None."""
+    if value is None:
+        return b""
+    tensors: dict[str, Tensor] = {}
+    tree = encode(value, tensors)
+    return save(tensors, {"tree": json.dumps(tree)})
+
+
+def unpack(content: bytes) -> Any:
+    """The pytree behind what `pack` gave."""
+    if not content:
+        return None
+    length = int.from_bytes(content[:8], "little")  # of the header, as safetensors has it
+    header = json.loads(content[8 : 8 + length])
+    return decode(json.loads(header["__metadata__"]["tree"]), load(content))
 
 
 def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
