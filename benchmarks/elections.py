@@ -1,8 +1,7 @@
 """How long the elections take, and whether they elect the same, beside the method done plainly (reference.py).
 
 One process, one thread. The cases of 50 rows are a real round, the fourth of the paper's MNIST setting, from
-tests/golden. Larger ones are made, not trained: a common direction, label skew in a few dimensions, noise, and one
-row in five moved by an offset that the infected share.
+tests/golden; larger ones are made (made.py). Every defense is timed beside FedAvg as well (peers.py).
 
     python benchmarks/elections.py [--quick]
 """
@@ -13,22 +12,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
-from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
+import peers
 import reference
 from machine import PeakMemory, describe
+from made import SEED, Shapes, client_factors, make_columns, make_layers, to_updates
 from snowball.defenses.base import Context
 from snowball.defenses.snowball import Snowball, VaeSettings
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
@@ -36,17 +33,9 @@ from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow
 from snowball.rng import numpy_stream, stream
 from snowball.updates import Updates
+from timing import Case, fastest, make_case, one_thread
 
-Case = dict[str, Any]
-Shapes = Mapping[str, tuple[int, ...]]
-T = TypeVar("T")
-R = TypeVar("R")
-
-SEED = 0
 CLUSTERS = 11
-CLASSES = 10
-SCALE = 1e-2
-"""Standard deviation of a row's elements, roughly: that of a real round."""
 FIRST_SHARE, TARGET_SHARE, STEP_SHARE = 0.1, 0.5, 0.04
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "rounds.safetensors"
@@ -58,41 +47,10 @@ HUGE: Shapes = {"first.weight": (200, 100), "last.weight": (800, 100)}
 # Rows
 
 
-def client_factors(clients: int) -> NDArray[np.float32]:
-    """(K, 12) what each client's row is a mix of: the common direction, its classes' share, the infected's offset."""
-    generator = numpy_stream(SEED, "benchmark", "clients", clients)
-    shares = generator.dirichlet(np.full(CLASSES, 0.5), clients) - 1 / CLASSES
-    infected = np.arange(clients) >= clients - clients // 5
-    return np.column_stack([np.ones(clients), shares, 0.6 * infected]).astype(np.float32)
-
-
-def make_columns(factors: NDArray[np.float32], width: int, generator: np.random.Generator) -> NDArray[np.float32]:
-    """(K, width) columns of all rows: the mixed directions and a little noise of each row's own."""
-    directions = generator.standard_normal((factors.shape[1], width), dtype=np.float32)
-    noise = generator.standard_normal((len(factors), width), dtype=np.float32)
-    return np.float32(SCALE) * (factors @ directions + np.float32(0.2) * noise)
-
-
-def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
-    """A round's rows, one (K, ...) tensor a layer."""
-    factors = client_factors(clients)
-    generator = numpy_stream(SEED, "benchmark", "columns", clients)
-    return {
-        name: torch.from_numpy(make_columns(factors, prod(shape), generator)).view(clients, *shape)
-        for name, shape in shapes.items()
-    }
-
-
 def real_layers() -> dict[str, Tensor]:
     """The 50 updates of a real round, in the first and last layer of the paper's CNN."""
     tensors = load_file(GOLDEN)
     return {name.removeprefix(REAL_ROUND): tensors[name] for name in sorted(tensors) if name.startswith(REAL_ROUND)}
-
-
-def to_updates(layers: Mapping[str, Tensor]) -> Updates:
-    """The rows as the package takes them, its Gram matrices not yet computed; ids sort as the rows do."""
-    count = len(next(iter(layers.values())))
-    return Updates.from_layers(layers, clients=[f"{row:06d}" for row in range(count)])
 
 
 def write_rows(path: Path, clients: int, width: int) -> None:
@@ -143,36 +101,7 @@ def our_elections(updates: Updates) -> Tensor:
     return defense(updates, Context(round=1)).elected
 
 
-def fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
-    """Seconds of the fastest of several runs, and what it returned; preparing each is not counted."""
-    runs = []
-    for _ in range(repeats):
-        prepared = prepare()
-        start = perf_counter()
-        result = work(prepared)
-        runs.append((perf_counter() - start, result))
-    return min(runs, key=lambda run: run[0])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Everything inside computes on one thread, torch and NumPy alike."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # Cases
-
-
-def make_case(name: str, seconds: float, reference_seconds: float | None, **facts: Any) -> Case:
-    """One line of the result."""
-    ratio = None if reference_seconds is None else reference_seconds / seconds
-    return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}
 
 
 def agreement(ours: list[int], theirs: list[int]) -> dict[str, int]:
@@ -295,6 +224,7 @@ def all_cases(quick: bool) -> Iterator[Case]:
     yield bottom_up_case("bottom-up k200 d20000", make_layers(200, WIDE), repeats, 1)
     yield from top_down_cases(quick)
     yield from (run_alone(name, quick) for name in ALONE)
+    yield from peers.cases(quick)
 
 
 def run(quick: bool = False) -> dict[str, Any]:

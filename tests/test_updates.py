@@ -210,3 +210,34 @@ def test_states_of_another_model_are_refused(state: dict[str, torch.Tensor], sai
 def test_rows_of_different_width_are_refused() -> None:
     with pytest.raises(UpdateError, match="rows have 3 columns, the layout has 4"):
         Updates(torch.zeros(2, 3), torch.ones(2), ("a", "b"), Layout(("w",), ((2, 2),)))
+
+
+@pytest.mark.parametrize("block", [7, 1 << 19])
+def test_what_rows_amount_to_does_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    updates = toy_round(9, seed=3, dtype=torch.float64)
+    point, weights = torch.randn(40, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
+    about = updates.values - point
+    torch.testing.assert_close(updates.products_about(point), about @ about.T)
+    torch.testing.assert_close(updates.products_about(torch.zeros(40)), updates.values @ updates.values.T)
+    torch.testing.assert_close(updates.dot(point), updates.values @ point)
+    torch.testing.assert_close(updates.combine(weights), weights @ updates.values)
+    torch.testing.assert_close(updates.by_column(lambda block: block.amax(1)), updates.values.amax(0))
+
+
+def test_columns_come_whole_and_in_the_order_of_the_rows() -> None:
+    updates = Updates.from_layers({"w": torch.tensor([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])}, examples=[1, 3, 2])
+    seen: list[list[list[float]]] = []
+
+    def first(block: torch.Tensor) -> torch.Tensor:
+        seen.append(block.tolist())
+        return block[:, 0]
+
+    assert updates.by_column(first).tolist() == [2, 5]
+    assert seen == [[[2, 3, 1], [5, 6, 4]]]
+
+
+def test_rows_of_weight_zero_have_no_part_in_a_sum() -> None:
+    updates = Updates.from_layers({"w": torch.tensor([[1.0], [1e30], [3.0]])})
+    assert updates.combine(torch.tensor([1.0, 0.0, -1.0])).item() == -2
+    assert updates.combine(torch.zeros(3)).item() == 0

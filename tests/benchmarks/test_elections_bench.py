@@ -3,18 +3,10 @@
 import numpy as np
 import pytest
 
-from elections import (
-    SCALE,
-    agreement,
-    client_factors,
-    fastest,
-    make_case,
-    make_layers,
-    real_layers,
-    run,
-    table,
-    to_updates,
-)
+from elections import agreement, real_layers, run, table
+from made import SCALE, client_factors, make_layers, to_updates
+from snowball.defenses import DEFENSES
+from timing import fastest, make_case
 
 NAMES = [
     "bottom-up k50 d3360",
@@ -93,7 +85,10 @@ def test_the_quick_run_reports_every_case() -> None:
     result = run(quick=True)
     assert {"cpu", "cores", "python", "torch", "scikit-learn"} <= set(result["machine"])
     cases = {case["name"]: case for case in result["cases"]}
-    assert list(cases) == NAMES
+    assert list(cases) == [*NAMES, *(f"{name} k50 d45500" for name in DEFENSES)]
+    for name in DEFENSES:
+        case = cases.pop(f"{name} k50 d45500")
+        assert case["times_fedavg"] == pytest.approx(1 / case["ratio"])
     for name, case in cases.items():
         assert case["seconds"] > 0
         if name in WITHOUT_REFERENCE:

@@ -1,11 +1,20 @@
+from math import ceil, floor
+
 import pytest
 import torch
 
 from snowball.defenses import Context, FedAvg, Ideal
 from snowball.defenses.ops import (
+    add_noise,
+    check_count,
     clip_factors,
+    clipped_mean,
+    cosines,
+    count_of,
+    everyone,
     highest,
     lowest,
+    plain_mean,
     principal_coordinates,
     squared_distances,
     weighted_mean,
@@ -69,3 +78,36 @@ def test_principal_coordinates_keep_distances_and_signs() -> None:
 def test_a_round_that_cannot_be_is_refused(arguments: tuple[int, ...]) -> None:
     with pytest.raises(SettingError, match="cannot be"):
         Context(*arguments)
+
+
+def test_clip_select_average_and_noise_are_plain_functions() -> None:
+    updates = Updates.from_layers({"w": torch.tensor([[3.0, 4.0], [0.6, 0.8], [30.0, 40.0]])}, examples=[1, 2, 3])
+    elected = torch.tensor([True, True, False])
+    torch.testing.assert_close(plain_mean(updates, elected), torch.tensor([1.8, 2.4]))
+    torch.testing.assert_close(clipped_mean(updates, elected, 2.0), torch.tensor([0.9, 1.2]))
+    torch.testing.assert_close(clipped_mean(updates, everyone(updates), 1.0), torch.tensor([0.6, 0.8]))
+    for nobody in (plain_mean(updates, ~everyone(updates)), clipped_mean(updates, ~everyone(updates), 1.0)):
+        assert nobody.tolist() == [0, 0]
+    row = torch.zeros(20_000, dtype=torch.float64)
+    noisy = add_noise(row, 0.5, torch.Generator().manual_seed(0))
+    assert noisy.dtype == torch.float64
+    assert noisy.std().item() == pytest.approx(0.5, rel=0.02)
+    assert torch.equal(add_noise(row, 0, torch.Generator()), row)
+
+
+def test_cosines_of_rows_that_point_nowhere_are_zero() -> None:
+    rows = torch.tensor([[2.0, 0.0], [0.0, 0.0], [3.0, 3.0], [-1e20, 0.0]], dtype=torch.float64)
+    half = 0.5**0.5
+    expected = torch.tensor([[1, 0, half, -1], [0, 0, 0, 0], [half, 0, 1, -half], [-1, 0, -half, 1]]).double()
+    torch.testing.assert_close(cosines(rows @ rows.T), expected)
+
+
+def test_a_count_is_a_number_or_a_share() -> None:
+    assert count_of(3, 10, ceil) == 3
+    assert (count_of(0.25, 10, ceil), count_of(0.25, 10, floor)) == (3, 2)
+    assert count_of(0.3, 10, ceil) == 3  # 0.3 * 10 is 3.0000000000000004 in places
+    for setting in (-1, -0.1, 1.5, float("nan")):
+        with pytest.raises(SettingError, match="tolerate must be a share in"):
+            check_count("tolerate", setting)
+    check_count("tolerate", 1.0)
+    check_count("tolerate", 7)

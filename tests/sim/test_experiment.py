@@ -145,3 +145,55 @@ def test_a_preset_that_is_none_is_refused(tmp_path: Path) -> None:
         load("dmo")
     with pytest.raises(SettingError, match=r"is neither a preset nor a file$"):
         load(tmp_path)
+
+
+PEERS = """
+rounds = 2
+cohort = 5
+[data]
+name = "mnist-sample"
+clients = 8
+[model]
+name = "cnn-quarter"
+[defense]
+name = "snowball"
+clusters = 3
+[peers.voting-center]
+first_share = 0.4
+[peers.snowball-minus]
+clusters = 4
+"""
+
+
+def test_a_file_says_what_is_set_for_each_defense_that_may_be_chosen(tmp_path: Path) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(PEERS)
+    assert load(file).defense.own["clusters"] == 3
+    assert load(file, ["defense.name=voting-center"]).defense.own == {"layers": "ends", "first_share": 0.4}
+    chosen = load(file, ["defense.name=voting-center", "defense.first_share=0.2"])
+    assert chosen.defense.own["first_share"] == 0.2
+    assert load(file, ["defense.name=snowball-minus"]).defense.own["clusters"] == 4
+    assert load(file, ["defense.clusters=5", "defense.name=snowball-minus"]).defense.own["clusters"] == 5
+    assert load(file, ["defense.name=fedavg"]).defense.own == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "fault"),
+    [
+        ("[peers.voting-centre]", "peers = 'voting-centre' is not known; did you mean 'voting-center'?"),
+        (
+            "[peers.snowball]\ncluster=3",
+            "peers.snowball.cluster is not a setting of snowball; did you mean 'clusters'?",
+        ),
+        ("[peers.snowball]\nclusters = 1", "clusters must be 2 or more, or 'gap', got 1"),
+        ("[peers]\nsnowball = 3", "peers.snowball = 3 is a section of a defense's settings"),
+    ],
+)
+def test_a_fault_in_the_settings_of_a_peer_is_found_before_it_is_chosen(
+    tmp_path: Path, section: str, fault: str
+) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(PEERS[: PEERS.index("[peers")] + section)
+    with pytest.raises(SettingError) as caught:
+        load(file)
+    assert str(caught.value) == fault

@@ -95,7 +95,7 @@ def test_groups_keep_what_is_not_changed() -> None:
     class Outer:
         inner: Inner = field(default_factory=lambda: Inner(depth=9))
 
-    assert complete("outer", "outer", Outer, {"inner": {"width": 2}}) == {"inner": Inner(9, 2.0)}
+    assert complete("outer", "outer", Outer, {"inner": {"width": 2}}, {}) == {"inner": Inner(9, 2.0)}
 
 
 @pytest.mark.parametrize(

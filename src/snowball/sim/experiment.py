@@ -16,7 +16,22 @@ from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.sim.settings import TOLD, Choice, Section, Settings, Table, known, override, sentence, suggestion
+from snowball.sim.settings import (
+    PARTS,
+    TOLD,
+    Choice,
+    Section,
+    Settings,
+    Table,
+    complete,
+    known,
+    override,
+    own_fields,
+    parse_assignment,
+    require,
+    sentence,
+    suggestion,
+)
 
 
 def no_attack() -> None:
@@ -83,10 +98,19 @@ class DefenseSettings(Choice):
 
     def build(self, malicious: Collection[str] = frozenset()) -> Defense:
         """The defense; only one that has a field for it is told who is malicious."""
-        make = self.table[self.name]
-        told = {TOLD: malicious} if TOLD in inspect.signature(make).parameters else {}
-        defense: Defense = make(**self.own, **told)
-        return defense
+        return assemble(self.name, self.own, malicious)
+
+
+def assemble(name: str, own: Settings, malicious: Collection[str]) -> Defense:
+    """A defense of these settings, and the defenses that it is made of."""
+    make = DEFENSES[name]
+    settings = dict(own)
+    for field, (kind, _) in own_fields(make).items():
+        if kind == PARTS:
+            settings[field] = tuple(assemble(part.pop("name"), part, malicious) for part in map(dict, own[field]))
+    told = {TOLD: malicious} if TOLD in inspect.signature(make).parameters else {}
+    defense: Defense = make(**settings, **told)
+    return defense
 
 
 class Experiment(Section):
@@ -156,11 +180,35 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
 
 
 def load(source: str | Path, assignments: Sequence[str] = ()) -> Experiment:
-    """The experiment of a preset or a TOML file, with `a.b=c` assignments over it."""
+    """The experiment of a preset or a TOML file, with `a.b=c` assignments over it.
+
+    A section `peers.NAME` stands in for `defense` where an assignment chooses the defense NAME.
+    """
     try:
-        return Experiment.parse(override(read(source), assignments, CHOICES))
+        settings = read(source)
+        peers = settings.pop("peers", {})
+        check_peers(peers)
+        return Experiment.parse(override(with_peer(settings, peers, assignments), assignments, CHOICES))
     except RecursionError as error:
         raise SettingError(f"the settings of {source} are nested too deeply") from error
+
+
+def check_peers(peers: Any) -> None:
+    """Refuse settings of peers that would be refused once they are chosen."""
+    if not isinstance(peers, dict):
+        raise SettingError(f"peers = {peers!r} is a section of sections, one a defense, such as peers.krum")
+    for name, own in peers.items():
+        if not isinstance(own, dict):
+            raise SettingError(f"peers.{name} = {own!r} is a section of a defense's settings")
+        assemble(name, complete(f"peers.{name}", name, DEFENSES[require("peers", name, DEFENSES)], own, DEFENSES), ())
+
+
+def with_peer(settings: Settings, peers: Settings, assignments: Sequence[str]) -> Settings:
+    """Settings with the section of the peer that assignments choose, if there is one, for their defense."""
+    chosen = dict(map(parse_assignment, assignments)).get("defense.name")
+    if not isinstance(chosen, str) or chosen not in peers:
+        return settings
+    return {**settings, "defense": {"name": chosen, **peers[chosen]}}
 
 
 def read(source: str | Path) -> Settings:

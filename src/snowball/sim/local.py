@@ -28,10 +28,10 @@ class LocalTraining:
             return self.school.train(base, split, round, rng, kept)
         return self._train(base, split, round, rng), None
 
-    def trusted(self, examples: int, base: Tensor, round: int) -> Tensor:
+    def trusted(self, split: Split, base: Tensor, round: int) -> Tensor:
         """The server's own row, trained as a client's on samples that nobody has touched."""
         rng = stream(self.federation.experiment.seed, "server", "round", round)
-        return self._train(base, self.federation.trusted(examples), round, rng)
+        return self._train(base, split, round, rng)
 
     def _train(self, base: Tensor, split: Split, round: int, rng: torch.Generator) -> Tensor:
         inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))

@@ -76,7 +76,7 @@ def trusted_training(
     """What trains the server's own update in a round, where the defense wants one."""
     if not isinstance(defense, TrustingDefense):
         return None
-    return partial(LocalTraining(federation, device).trusted, defense.trusted_examples)
+    return partial(LocalTraining(federation, device).trusted, federation.trusted(defense.trusted_examples))
 
 
 def first_state(federation: Federation) -> State:

@@ -4,12 +4,13 @@ import difflib
 import inspect
 import json
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from typing import Any, ClassVar, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
+from snowball.defenses import Defense
 from snowball.errors import SettingError
 
 Settings = dict[str, Any]
@@ -20,6 +21,9 @@ Table = Mapping[str, Callable[..., Any]]
 
 Fields = dict[str, tuple[Any, Any]]
 """Type and default of each setting; `...` where there is no default."""
+
+PARTS = tuple[Defense, ...]
+"""The type of a field that holds other defenses, each chosen by name."""
 
 TOLD = "malicious"
 """The field of a defense that no setting fills: only the simulator knows who is malicious."""
@@ -47,7 +51,7 @@ class Choice(Section, extra="allow"):
             return values  # a fault that pydantic words well
         chosen = cls.table[require(cls.chooser, name, cls.table)]
         own = {setting: value for setting, value in values.items() if setting not in cls.model_fields}
-        return values | complete(section, name, chosen, own, cls.model_fields)
+        return values | complete(section, name, chosen, own, cls.table, cls.model_fields)
 
     @property
     def own(self) -> Settings:
@@ -73,16 +77,17 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def complete(
-    path: str, called: str, chosen: Callable[..., Any], own: Settings, siblings: Iterable[str] = ()
+    path: str, called: str, chosen: Callable[..., Any], own: Settings, table: Table, siblings: Iterable[str] = ()
 ) -> Settings:
-    """The settings of what was chosen, all of them and of the right types; `called` is the user's word for it."""
+    """The settings of what was chosen from a table, all of them and of the right types; `called` is its name there."""
     expected = own_fields(chosen)
     for name in own:
         if name not in expected:
             hint = suggestion(name, [*expected, *siblings])
             raise SettingError(f"{path}.{name} is not a setting of {called}{hint}")
     inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
-    flat = {name: field for name, field in expected.items() if name not in inner}
+    parts = {name: default for name, (kind, default) in expected.items() if kind == PARTS}
+    flat = {name: field for name, field in expected.items() if name not in {**inner, **parts}}
     model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
     try:
         given = json.dumps({name: value for name, value in own.items() if name in flat}, default=str)
@@ -90,14 +95,35 @@ def complete(
     except ValidationError as error:
         raise SettingError(sentence(error, path)) from error
     grouped = {name: regroup(f"{path}.{name}", default, own.get(name, {})) for name, default in inner.items()}
-    return {name: getattr(values, name) for name in flat} | grouped
+    chosen_parts = {
+        name: [complete_part(f"{path}.{name}", part, table) for part in as_list(own.get(name, default))]
+        for name, default in parts.items()
+    }
+    return {name: getattr(values, name) for name in flat} | grouped | chosen_parts
 
 
 def regroup(path: str, default: Any, own: Any) -> Any:
     """A group of settings inside a choice's own, e.g. `defense.vae`, with some of them changed."""
     if not isinstance(own, dict):
         raise SettingError(f"{path} = {own!r} is a group of settings, such as {path}.{fields(default)[0].name}")
-    return type(default)(**complete(path, path, type(default), asdict(default) | own))
+    return type(default)(**complete(path, path, type(default), asdict(default) | own, {}))
+
+
+def as_list(parts: Any) -> Sequence[Any]:
+    """Parts as they are given; anything else is one that will be refused."""
+    return parts if isinstance(parts, list | tuple) else [parts]
+
+
+def complete_part(path: str, part: Any, table: Table) -> Settings:
+    """One of several things chosen from the same table: its name, a section with its name, or the thing itself."""
+    if type(part) in table.values():
+        part = {"name": next(name for name, make in table.items() if make is type(part)), **asdict(part)}
+    section = {"name": part} if isinstance(part, str) else part
+    if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+        raise SettingError(f"{path} is a list of names, or of sections that have a name, got {part!r}")
+    name = require(path, section["name"], table)
+    own = {setting: value for setting, value in section.items() if setting != "name"}
+    return {"name": name, **complete(path, name, table[name], own, table)}
 
 
 def known(path: str, table: Collection[str]) -> AfterValidator:

@@ -1,0 +1,42 @@
+"""Times, and the line of a result that they become."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, TypeVar
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+Case = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
+    """Seconds of the fastest of several runs, and what it returned; preparing each is not counted."""
+    runs = []
+    for _ in range(repeats):
+        prepared = prepare()
+        start = perf_counter()
+        result = work(prepared)
+        runs.append((perf_counter() - start, result))
+    return min(runs, key=lambda run: run[0])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Everything inside computes on one thread, torch and NumPy alike."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_case(name: str, seconds: float, reference_seconds: float | None, **facts: Any) -> Case:
+    """One line of the result."""
+    ratio = None if reference_seconds is None else reference_seconds / seconds
+    return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}

@@ -1,0 +1,94 @@
+"""CRFL: shorten and blur the global model, and let blurred copies of it vote on every prediction.
+
+Xie, Chen, Chen, Li: CRFL: Certifiably Robust Federated Learning against Backdoor Attacks, ICML 2021.
+
+A short model that is blurred while it is trained predicts nearly the same when its parameters move a little, so that
+what a few clients can move does not decide a vote.
+
+Deviations: no certificate is computed, only the vote. The bound grows over the rounds in the original (`ramp`), from
+one that is far below the length of a freshly drawn network such as the Snowball paper's; it does not unless asked to.
+Of buffers none are blurred. "published" is what the published code does: it shortens the update instead of the model,
+the noise stays in the model, and what is used is shortened and blurred once more.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from snowball.defenses.base import Context, Verdict, require
+from snowball.defenses.ops import add_noise, clip_factors, everyone, plain_mean, weighted_mean
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Crfl:
+    """Shorten the global model, blur it, and let blurred copies vote on every prediction.
+
+    Attributes:
+        bound: the length that the model is shortened to (the paper's rho).
+        ramp: the bound of round t is a * t + b until it reaches `bound`; None for `bound` from the first round on.
+        noise: standard deviation of the noise, in training and in prediction (sigma).
+        copies: blurred models that vote (M; 1,000 in the original's certificates, 20 in the Snowball paper).
+        variant: "original", or "published" for the code behind the Snowball paper's tables.
+    """
+
+    bound: float = 15.0
+    ramp: tuple[float, float] | None = None
+    noise: float = 0.01
+    copies: int = 20
+    variant: Literal["original", "published"] = "original"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        if not self.bound > 0 or not 0 <= self.noise < float("inf") or self.copies < 1:
+            given = f"bound {self.bound}, noise {self.noise} and {self.copies} copies"
+            raise SettingError(f"crfl needs a positive bound, finite noise and at least one copy, got {given}")
+        if self.ramp is not None and not (self.ramp[0] >= 0 and sum(self.ramp) > 0):
+            raise SettingError(f"ramp must not fall and be positive in round 1, got {list(self.ramp)}")
+        if self.variant not in ("original", "published"):
+            raise SettingError(f"variant {self.variant!r} is not one of original, published")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Average everybody, shorten, blur."""
+        base, rng = require(context.base, "base", "crfl").to(updates.values.dtype), context.stream("noise")
+        bound = self._bound(context.round)
+        if self.variant == "published":
+            delta, clipped = shortened(weighted_mean(updates, everyone(updates)), bound)
+            return Verdict(add_noise(delta, self.noise, rng), everyone(updates), {"bound": bound, "clipped": clipped})
+        clean, clipped = shortened(base + plain_mean(updates, everyone(updates)), bound)
+        facts = {"bound": bound, "clipped": clipped}
+        return Verdict(add_noise(clean, self.noise, rng) - base, everyone(updates), facts, {"clean": clean})
+
+    def predict(self, inputs: Tensor, context: Context) -> Tensor:
+        """The class that most blurred copies of the model see; the copies of a round are the same for all samples."""
+        model, base = require(context.model, "model", "crfl"), require(context.base, "base", "crfl")
+        if self.variant == "published":
+            base, _ = shortened(base, self._bound(context.round))
+        elif context.state:
+            base = context.state["clean"]
+        rng = context.stream("copies")
+        labels = [model(add_noise(base, self.noise, rng), inputs).argmax(1) for _ in range(self.copies)]
+        return majority(torch.stack(labels, 1), "first" if self.variant == "published" else "lowest")
+
+    def _bound(self, round: int) -> float:
+        return self.bound if self.ramp is None else min(self.bound, self.ramp[0] * round + self.ramp[1])
+
+
+def shortened(row: Tensor, bound: float) -> tuple[Tensor, float]:
+    """A row no longer than `bound`, and what it was multiplied by."""
+    factor = float(clip_factors(torch.linalg.vector_norm(row, dtype=torch.float64), bound))
+    return row * factor, factor
+
+
+def majority(labels: Tensor, tied: Literal["lowest", "first"]) -> Tensor:
+    """(n,) the most frequent of each row's labels (n, m); of tied ones the lowest class or the first seen."""
+    votes = one_hot(labels).sum(1)  # (n, classes)
+    winners = votes == votes.amax(1, keepdim=True)
+    if tied == "lowest":
+        return winners.int().argmax(1)
+    first = winners.gather(1, labels).int().argmax(1, keepdim=True)  # the first vote for a winner
+    return labels.gather(1, first)[:, 0]
