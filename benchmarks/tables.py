@@ -8,6 +8,7 @@ A table stands between the lines `<!-- NAME -->` and `<!-- end -->` of a page.
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ def elections() -> str:
     """Our elections beside the plain ones."""
     rows = []
     for case in result("elections")["cases"]:
+        if "times_fedavg" in case:
+            continue
         numbers = [number(case[key]) for key in ("seconds", "reference_seconds", "ratio")]
         rows.append([case["name"], *numbers, f"{case['agree']} of {case['of']}" if "agree" in case else "-"])
     return markdown(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
@@ -148,7 +151,79 @@ def demo() -> str:
     return markdown(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
 
 
+PAPER = (
+    "ideal fedavg krum crfl rlr fldetector dnc flame flip voting-random voting-center snowball-minus snowball".split()
+)
+"""The thirteen of the paper's tables, in their order."""
+
+
+def comparison() -> str:
+    """Every defense in the demo's federation: accuracies of the last round, and whom it elected."""
+    runs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in result("compare")["runs"]:
+        runs.setdefault((run["defense"], run["variant"] or ""), {})[run["attack"]] = run
+    order = {name: place for place, name in enumerate(PAPER)}
+    rows = []
+    for (name, variant), attacks in sorted(runs.items(), key=lambda item: (order.get(item[0][0], len(order)), item[0])):
+        cells = [cell for attack in ("cba", "dba") for cell in _headline(attacks[attack])]
+        rows.append([f"[{name}]({name}.md)", variant, *cells])
+    heads = [f"{attack} {what}" for attack in ("CBA", "DBA") for what in ("main", "backdoor", "FPR", "FNR")]
+    return markdown(("defense", "variant", *heads), rows)
+
+
+def _headline(run: Mapping[str, Any]) -> list[str]:
+    """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
+    accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
+    return [percent(value) for value in (*accuracies, run["false_positive_rate"], run["false_negative_rate"])]
+
+
+def one_defense(name: str) -> str:
+    """What a defense does in the demo's federation, and what it costs a server."""
+    rows = []
+    for run in result("compare")["runs"]:
+        if run["defense"] == name:
+            best = [percent(run["best"][key]) for key in ("main_accuracy", "backdoor_accuracy")]
+            rows.append([run["attack"].upper(), run["variant"] or "", *best, *_headline(run)])
+    heads = ("best main", "backdoor then", "last main", "last backdoor", "FPR", "FNR")
+    accuracies = markdown(("attack", "variant", *heads), rows)
+    times = [
+        f"{number(case['times_fedavg'])} times FedAvg's {number(case['reference_seconds'])} s ({size})"
+        for case in result("elections")["cases"]
+        if (size := case["name"].removeprefix(f"{name} ")) != case["name"] and "times_fedavg" in case
+    ]
+    note = "In the [demo's federation](../simulator.md), all in per cent; see [all defenses side by side](README.md)."
+    return f"{note}\n\n{accuracies}\n\nOn the server: {', '.join(times)}."
+
+
+def peers() -> str:
+    """Every defense's time on the server."""
+    cases = [case for case in result("elections")["cases"] if "times_fedavg" in case]
+    sizes = list(dict.fromkeys(case["name"].partition(" ")[2] for case in cases))
+    times = {tuple(case["name"].split(" ", 1)): case for case in cases}
+    names = list(dict.fromkeys(name for name, _ in times))
+    rows = (
+        [
+            name,
+            *(
+                cell
+                for size in sizes
+                for cell in (number(times[name, size][key]) for key in ("seconds", "times_fedavg"))
+            ),
+        ]
+        for name in names
+    )
+    return markdown(("defense", *(head for size in sizes for head in (f"{size}, s", "x FedAvg"))), rows)
+
+
+def pages() -> list[str]:
+    """The names of the defenses that have a page."""
+    return [page.stem for page in sorted((ROOT / "docs" / "defenses").glob("*.md")) if page.stem != "README"]
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    **{f"defense {name}": partial(one_defense, name) for name in pages()},
+    "comparison": comparison,
+    "peers": peers,
     "elections": elections,
     "judges": judges,
     "floors": floors,

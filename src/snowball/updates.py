@@ -1,7 +1,7 @@
 """What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -231,14 +231,12 @@ class Updates:
     def _layer_products(self, name: str) -> Tensor:
         if name in self._products:
             return self._products[name]
-        total, half = torch.zeros(len(self), len(self), dtype=torch.float64), len(self) // 2
-        for columns in self._blocks(self.layout.columns[name]):
-            block = self.values[:, columns][self.order].to(torch.float64)
-            block -= self.values[self._middle, columns].to(torch.float64)
-            total[:half].addmm_(block[:half], block.T)
-            total[half:, half:].addmm_(block[half:], block[half:].T)
-        total[half:, :half] = total[:half, half:].T  # a quarter that need not be computed twice
-        return total
+        return sum_of_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
+
+    def _centred_block(self, columns: slice) -> Tensor:
+        """(n, w) some columns of the rows in `order`, about a row of median length, in float64."""
+        block = self.values[:, columns][self.order].to(torch.float64)
+        return block.sub_(self.values[self._middle, columns].to(torch.float64))
 
     def products_about(self, point: Tensor) -> Tensor:
         """(n, n) inner products of the whole rows about any point (d,), in float64: about zero, those of the rows."""
@@ -280,6 +278,16 @@ class Updates:
         width = max(1, BLOCK_ELEMENTS // len(self))
         for start in range(columns.start, columns.stop, width):
             yield slice(start, min(start + width, columns.stop))
+
+
+def sum_of_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
+    """(n, n) inner products of rows that come as blocks of columns (n, w) in float64; symmetric to the last bit."""
+    total, half = torch.zeros(rows, rows, dtype=torch.float64), rows // 2
+    for block in blocks:
+        total[:half].addmm_(block[:half], block.T)
+        total[half:, half:].addmm_(block[half:], block[half:].T)
+    total[half:, :half] = total[:half, half:].T  # a quarter that need not be computed twice
+    return (total + total.T) / 2
 
 
 def centred(products: Tensor) -> Tensor:

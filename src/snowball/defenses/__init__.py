@@ -1,5 +1,7 @@
 """Defenses: callables that take a round's updates and elect those to average."""
 
+from importlib.metadata import entry_points
+
 from snowball.defenses.base import (
     REJECTED,
     Context,
@@ -12,36 +14,94 @@ from snowball.defenses.base import (
     TrustingDefense,
     Verdict,
 )
+from snowball.defenses.bulyan import Bulyan
+from snowball.defenses.crfl import Crfl
+from snowball.defenses.deepsight import DeepSight
+from snowball.defenses.dnc import Dnc
 from snowball.defenses.fedavg import FedAvg
+from snowball.defenses.flame import Flame
+from snowball.defenses.fldetector import FlDetector
+from snowball.defenses.fltrust import FlTrust
+from snowball.defenses.foolsgold import FoolsGold
 from snowball.defenses.ideal import Ideal
+from snowball.defenses.intersection import Intersection
+from snowball.defenses.krum import Krum
+from snowball.defenses.median import Median
+from snowball.defenses.multi_krum import MultiKrum
+from snowball.defenses.norm_clip import NormClip
+from snowball.defenses.rfa import Rfa
+from snowball.defenses.rlr import Rlr
 from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
+from snowball.defenses.trimmed_mean import TrimmedMean
+from snowball.defenses.weak_dp import WeakDp
+from snowball.errors import SettingError
 
 DEFENSES: dict[str, type[Defense]] = {
     "fedavg": FedAvg,
     "ideal": Ideal,
+    "krum": Krum,
+    "crfl": Crfl,
+    "rlr": Rlr,
+    "fldetector": FlDetector,
+    "dnc": Dnc,
+    "flame": Flame,
     "voting-random": VotingRandom,
     "voting-center": VotingCenter,
     "snowball-minus": SnowballMinus,
     "snowball": Snowball,
+    "multi-krum": MultiKrum,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "bulyan": Bulyan,
+    "rfa": Rfa,
+    "fltrust": FlTrust,
+    "foolsgold": FoolsGold,
+    "norm-clip": NormClip,
+    "weak-dp": WeakDp,
+    "deepsight": DeepSight,
+    "intersection": Intersection,
 }
 
 __all__ = [
     "DEFENSES",
     "REJECTED",
+    "Bulyan",
     "Context",
+    "Crfl",
+    "DeepSight",
     "Defense",
+    "Dnc",
     "FedAvg",
+    "FlDetector",
+    "FlTrust",
+    "Flame",
+    "FoolsGold",
     "Ideal",
+    "Intersection",
+    "Krum",
     "Lesson",
     "LocalDefense",
+    "Median",
     "Model",
+    "MultiKrum",
+    "NormClip",
     "PredictionDefense",
+    "Rfa",
+    "Rlr",
     "Snowball",
     "SnowballMinus",
     "State",
+    "TrimmedMean",
     "TrustingDefense",
     "VaeSettings",
     "Verdict",
     "VotingCenter",
     "VotingRandom",
+    "WeakDp",
 ]
+
+for entry in entry_points(group="snowball.defenses"):  # what other packages add
+    try:
+        DEFENSES.setdefault(entry.name, entry.load())
+    except Exception as error:
+        raise SettingError(f"the installed defense {entry.name!r} ({entry.value}) cannot be used: {error}") from error

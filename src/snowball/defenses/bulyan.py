@@ -1,0 +1,67 @@
+"""Bulyan: what Krum elects again and again, averaged near the median of every coordinate.
+
+El Mhamdi, Guerraoui, Rouault, "The Hidden Vulnerability of Distributed Learning in Byzantium", ICML 2018. A malicious
+update can be close to the benign ones as a whole and far off in one coordinate. Krum picks theta = K - 2f updates, one
+after another; then every coordinate is the mean of the theta - 2f picked values nearest to their median.
+
+Deviations: of the many rules that the paper allows for picking, this is Krum. In the last picks fewer updates are left
+than Krum asks for; they are made all the same, with at least one neighbour.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.krum import krum_scores, tolerated
+from snowball.defenses.ops import ascending, check_count, middle, squared_distances
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Bulyan:
+    """Let Krum pick most updates one by one, and average them near the median of every coordinate.
+
+    Attributes:
+        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f); four
+            times as many and three more updates are needed.
+    """
+
+    tolerate: int | float = 0.2
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither a share nor a number."""
+        check_count("tolerate", self.tolerate)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Pick rows, then reduce column by column what was picked."""
+        order, malicious = updates.order, tolerated(self.tolerate, len(updates), each=4)
+        squared = squared_distances(updates.products())[order][:, order]
+        picked = pick(squared, len(updates) - 2 * malicious, malicious)  # in `order`, as the blocks are
+        delta = updates.by_column(lambda block: mean_near_median(block[:, picked], len(picked) - 2 * malicious))
+        places = torch.full((len(updates),), -1)
+        places[order[picked]] = torch.arange(len(picked))
+        return Verdict(delta, places >= 0, {"order": places, "tolerated": malicious})
+
+
+def pick(squared: Tensor, count: int, malicious: int) -> Tensor:
+    """(count,) the rows that Krum elects one after another, each of those that the earlier ones leave."""
+    left, picked = torch.arange(len(squared)), []
+    for _ in range(count):
+        scores = krum_scores(squared[left][:, left], len(left) - malicious - 2)
+        picked.append(left[scores.argmin()])  # the first of equals
+        left = left[left != picked[-1]]
+    return torch.stack(picked)
+
+
+def mean_near_median(block: Tensor, count: int) -> Tensor:
+    """(w,) for each row of a block (w, n) the mean of the `count` values nearest to its median; ties to the lower.
+
+    Sorted, they lie side by side: the window starts after each value that is farther below the median than the value
+    `count` places on, which would take its place, is above.
+    """
+    values = ascending(block).double()
+    most = values.shape[1] - count
+    start = (values[:, :most] + values[:, count:] < 2 * middle(values)[:, None]).sum(1, keepdim=True)
+    return values.gather(1, start + torch.arange(count)).mean(1)

@@ -1,0 +1,156 @@
+"""DeepSight: look into output layers, and leave out the clusters of models that were trained on too few labels.
+
+Rieger et al., "DeepSight: Mitigating Backdoor Attacks in Federated Learning Through Deep Model Inspection", NDSS 2022.
+Which output neurons an update moves tells how mixed the data behind it are, and data that plant a backdoor are full of
+one label. Updates are clustered by three views of this, and a cluster of which a third is suspicious is left out.
+
+Deviations: where the output layer has no bias, its weights stand in. Where there is no model to try out, the view
+through random inputs is left out. The sizes of HDBSCAN's clusters are ours, the paper gives none. A row of no cluster
+is one of its own. Where no cluster is accepted, the rows that are not suspicious are, and where there are none, all.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Model, Verdict, require
+from snowball.defenses.clustering import NOISE, cosine_distances, hdbscan
+from snowball.defenses.ops import clipped_mean, everyone
+from snowball.errors import SettingError
+from snowball.updates import Layout, Updates
+
+LEAST_CLUSTER, NEIGHBOURS = 2, 1
+"""HDBSCAN's sizes, the least there are: two attackers may already be a cluster."""
+
+LEAST_FACTOR = 0.01
+"""The least share of the strongest output neuron's energy that counts as exceeding, however many neurons there are."""
+
+MOST_SUSPICIOUS = 1 / 3
+"""The share of suspicious rows at which a cluster is left out (the paper's tau)."""
+
+LARGEST_SCORE, LARGEST_LOG_RATIO = 1e30, 50.0
+"""Where scores and their ratios are cut off, so that a broken model is merely far from all others."""
+
+
+@dataclass(frozen=True)
+class DeepSight:
+    """Average the clusters of updates whose output layers look trained on mixed labels, clipped to the median length.
+
+    Attributes:
+        probes: random inputs on which models are compared; each takes a forward pass of every model.
+        seeds: how often the inputs are drawn anew, each time for a clustering of its own.
+    """
+
+    probes: int = 20_000
+    seeds: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        if self.probes < 1 or self.seeds < 1:
+            raise SettingError(f"probes and seeds must be 1 or more, got {self.probes} probes and {self.seeds} seeds")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Cluster the updates, judge the clusters, clip and average what is left."""
+        energies = normalised_energies(updates)  # (n, classes)
+        exceedings = threshold_exceedings(energies)
+        suspicious = exceedings <= exceedings.quantile(0.5) / 2
+        clusters = self._ensemble(updates, energies, context)
+        accepted = suspicious_shares(clusters, suspicious) < MOST_SUSPICIOUS
+        elected = next(mask for mask in (accepted, ~suspicious, everyone(updates)) if mask.any())
+        norms = updates.squared_norms.sqrt()
+        bound = float(norms.quantile(0.5))
+        facts = {"exceedings": exceedings, "suspicious": suspicious, "clusters": clusters, "norms": norms}
+        counts = {"accepted": int(accepted.sum()), "probed": self.seeds * self.probes if context.model else 0}
+        return Verdict(clipped_mean(updates, elected, bound), elected, {**facts, **counts, "bound": bound})
+
+    def _ensemble(self, updates: Updates, energies: Tensor, context: Context) -> Tensor:
+        """(n,) the cluster of each row, from how often the clusterings of all views part it from the others."""
+        views = [apart(cluster(updates, euclidean(energies))), apart(cluster(updates, output_cosines(updates)))]
+        if context.model is not None:
+            views.append(self._probe(updates, context.model, context))
+        return cluster(updates, torch.stack(views).mean(0))
+
+    def _probe(self, updates: Updates, model: Model, context: Context) -> Tensor:
+        """(n, n) the share of draws of random inputs to which two rows answer apart from each other."""
+        base, parted = require(context.base, "base", "deepsight"), []
+        for seed in range(self.seeds):
+            inputs = model.random_inputs(self.probes, context.stream("probes", seed))
+            answers = division_differences(updates, base, model, inputs)
+            parted.append(apart(cluster(updates, euclidean(answers))))
+        return torch.stack(parted).mean(0)
+
+
+def output_layer(layout: Layout) -> tuple[str, str | None]:
+    """The last weight layer, whose rows are output neurons, and the bias of the same module if it has one."""
+    weight = layout.weights[-1]
+    bias = weight.removesuffix("weight") + "bias"
+    return weight, bias if bias in layout.names else None
+
+
+def normalised_energies(updates: Updates) -> Tensor:
+    """(n, classes) each output neuron's squared share in what the update moves: the paper's NEUP."""
+    weight, bias = output_layer(updates.layout)
+    shape = updates.layout.shapes[updates.layout.names.index(weight)]
+    classes, columns = (*shape, 1)[0], updates.layout.columns[weight]
+    moved = [torch.linalg.vector_norm(row[columns].reshape(classes, -1).double(), 1, dim=1) for row in updates.values]
+    energies = torch.stack(moved)
+    if bias is not None:
+        energies += updates.values[:, updates.layout.columns[bias]].double().abs()
+    squares = energies**2
+    total = squares.sum(1, keepdim=True)
+    return squares / total.where(total > 0, 1)
+
+
+def threshold_exceedings(energies: Tensor) -> Tensor:
+    """(n,) how many output neurons move noticeably beside the one that moves most: the paper's TE."""
+    factor = max(LEAST_FACTOR, 1 / energies.shape[1])
+    return (energies > factor * energies.amax(1, keepdim=True)).sum(1).double()
+
+
+def output_cosines(updates: Updates) -> Tensor:
+    """(n, n) cosine distances between what the updates do to the output bias, or to the weights where there is none."""
+    weight, bias = output_layer(updates.layout)
+    name = bias or weight
+    layout = Layout((name,), (updates.layout.shapes[updates.layout.names.index(name)],))
+    layer = Updates(updates.values[:, updates.layout.columns[name]], updates.examples, updates.clients, layout)
+    return cosine_distances(layer, layer.values.new_zeros(layout.width))
+
+
+def division_differences(updates: Updates, base: Tensor, model: Model, inputs: Tensor) -> Tensor:
+    """(n, classes) how much likelier each class is to the local than to the global model, on average: DDif."""
+    before = log_shares(model(base, inputs))
+    ratios = [
+        (log_shares(model((base + row).to(base.dtype), inputs)) - before).clamp(max=LARGEST_LOG_RATIO).exp().mean(0)
+        for row in updates.values
+    ]
+    return torch.stack(ratios)
+
+
+def log_shares(scores: Tensor) -> Tensor:
+    """(inputs, classes) the logarithm of what the model gives each class; finite, whatever the model answers."""
+    return scores.double().nan_to_num(0, LARGEST_SCORE, -LARGEST_SCORE).log_softmax(1)
+
+
+def euclidean(rows: Tensor) -> Tensor:
+    """(n, n) distances between a few features of the rows."""
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # the other way loses small ones
+
+
+def cluster(updates: Updates, distances: Tensor) -> Tensor:
+    """(n,) the cluster of each row; whoever has none is one of its own."""
+    labels = hdbscan(updates, distances, LEAST_CLUSTER, NEIGHBOURS)
+    own = torch.empty_like(labels)
+    own[updates.order] = torch.arange(len(updates)) + len(updates)
+    return labels.where(labels != NOISE, own)
+
+
+def apart(clusters: Tensor) -> Tensor:
+    """(n, n) 0 where two rows share a cluster, 1 elsewhere."""
+    return (clusters[:, None] != clusters).double()
+
+
+def suspicious_shares(clusters: Tensor, suspicious: Tensor) -> Tensor:
+    """(n,) the share of suspicious rows in each row's cluster."""
+    together = 1 - apart(clusters)
+    return together @ suspicious.double() / together.sum(1)

@@ -1,0 +1,87 @@
+"""DnC: divide and conquer, outliers along the direction in which updates differ most.
+
+Shejwalkar, Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
+Learning", NDSS 2021. Poisoned updates that act together shift the updates along one direction; those that lie farthest
+out on the top singular vector of the centred updates, seen in some columns drawn at random, are removed.
+
+Deviations: the singular vector comes from the inner products of the updates, never from their columns. Removing as many
+as there are leaves the one that lies farthest in. Updates that do not differ are all kept.
+"""
+
+from dataclasses import dataclass
+from math import floor
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import check_count, count_of, everyone, lowest, plain_mean
+from snowball.errors import SettingError
+from snowball.updates import BLOCK_ELEMENTS, Updates, centred
+
+
+@dataclass(frozen=True)
+class Dnc:
+    """Average the updates that lie farthest in along the direction in which all differ most.
+
+    Attributes:
+        tolerate: malicious updates to withstand (the paper's m); an int is their number, a float their share, rounded.
+        columns: columns that are looked at, drawn anew for every pass (the paper's b).
+        iterations: passes; only what every pass keeps is averaged (the paper's niters).
+        filter: updates removed for every one to withstand, rounded down (the paper's c).
+    """
+
+    tolerate: int | float = 0.2
+    columns: int = 10_000
+    iterations: int = 1
+    filter: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        check_count("tolerate", self.tolerate)
+        if self.columns < 1 or self.iterations < 1:
+            raise SettingError(
+                f"columns and iterations must be 1 or more, got {self.columns} columns, {self.iterations} iterations"
+            )
+        if not 0 <= self.filter < float("inf"):
+            raise SettingError(f"filter must be 0 or more, got {self.filter}")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Remove the outliers of every pass."""
+        kept = len(updates) - self._removals(len(updates))
+        elected, rng = everyone(updates), context.stream("columns")
+        for _ in range(self.iterations):
+            scores = outlier_scores(updates, drawn_gram(updates, self.columns, rng))
+            inliers = lowest(updates, scores, kept) if scores.any() else everyone(updates)
+            elected &= inliers
+        elected = elected if elected.any() else inliers
+        return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "removed": len(updates) - kept})
+
+    def _removals(self, rows: int) -> int:
+        """How many each pass removes, at least one being left."""
+        removals = floor(round(self.filter * count_of(self.tolerate, rows, round), 9))
+        if isinstance(self.tolerate, int) and removals >= rows:
+            raise SettingError(f"tolerating {self.tolerate} needs over {removals} updates, got {rows}")
+        return min(removals, rows - 1)
+
+
+def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
+    """(n, n) inner products of the centred rows, seen in so many columns drawn without replacement."""
+    if columns >= updates.layout.width:
+        return updates.gram()
+    order, rank = updates.order, updates.order.argsort()
+    products = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    drawn = torch.randperm(updates.layout.width, generator=rng)[:columns].sort().values
+    for some in torch.split(drawn, max(1, BLOCK_ELEMENTS // len(updates))):
+        block = updates.values[:, some][order].double()
+        block -= block[0].clone()  # so that rows which agree have products of exactly zero
+        products += block @ block.T
+    return centred(products)[rank][:, rank]
+
+
+def outlier_scores(updates: Updates, gram: Tensor) -> Tensor:
+    """(n,) the squared part of each centred row along their top right singular vector; zero where all rows agree."""
+    order = updates.order
+    squares, vectors = torch.linalg.eigh(gram[order][:, order])  # ascending; where two are equal, the order decides
+    scores: Tensor = squares[-1].clamp(min=0) * vectors[:, -1] ** 2
+    return scores[order.argsort()]

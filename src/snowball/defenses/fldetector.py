@@ -1,0 +1,149 @@
+"""FLDetector: who does not send what its last update leads one to expect is malicious.
+
+Zhang, Cao, Jia, Gong, "FLDetector: Defending Federated Learning Against Model Poisoning Attacks via Detecting Malicious
+Clients", KDD 2022. An honest client's update follows the model: the server predicts it from the client's last one and
+an approximate Hessian, learnt from the last rounds. Clients whose updates are worse predicted than those of others,
+over several rounds, form a cluster of their own.
+
+Deviations: the paper has all clients in every round. Here a client that was away is predicted from its own last update
+and the model that this was trained from; errors are compared within a round, so that a client's score does not depend
+on how many others could be scored beside it; with everybody there the scores are the paper's. Detection starts when the
+window is full, after `window` + 1 rounds, and goes on every round, where the paper stops at the first and trains anew
+without those found, which no defense can bring about. Fewer than four scored clients are not clustered.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, isnan, nan
+from statistics import fmean
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, State, Verdict, require
+from snowball.defenses.history import Entries, Entry, check_forgetting, mebibytes, recent
+from snowball.defenses.lbfgs import Hessian
+from snowball.defenses.ops import weighted_mean
+from snowball.defenses.score_clusters import count_clusters, upper_cluster
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+LEAST_SCORED = 4
+
+NOTHING: State = {"clients": {}, "bases": {}, "steps": [], "changes": [], "blacklist": []}
+"""What is known before the first round."""
+
+OnDetect = Literal["exclude_round", "blacklist"]
+
+
+@dataclass(frozen=True)
+class FlDetector:
+    """Average the updates of clients that send what their last update leads one to expect.
+
+    Attributes:
+        window: rounds that a score, and the approximate Hessian, look back (the paper's N).
+        on_detect: "exclude_round" leaves those found out of the round; "blacklist" never takes them again.
+        forget_after: rounds in a row that a client may miss before its history is dropped; None keeps all for ever.
+    """
+
+    window: int = 10
+    on_detect: OnDetect = "exclude_round"
+    forget_after: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        if self.window < 1:
+            raise SettingError(f"window must be 1 round or more, got {self.window}")
+        if self.on_detect not in get_args(OnDetect):
+            raise SettingError(f"on_detect {self.on_detect!r} is not one of {', '.join(get_args(OnDetect))}")
+        check_forgetting(self.forget_after)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Compare the updates with what was expected, and leave out the clients that keep surprising."""
+        base = require(context.base, "base", "fldetector")
+        known = context.state or NOTHING
+        seen = self._see(updates, known["clients"], shares(prediction_errors(updates, base, known)), context.round)
+        scores = score(seen)
+        clusters, found = self._detect(scores, known, context)
+        listed = torch.tensor([client in known["blacklist"] for client in updates.clients])
+        elected = ~(found | listed)
+        delta = weighted_mean(updates, elected)
+        barred = {client for client, bad in zip(updates.clients, found.tolist(), strict=True) if bad}
+        blacklist = sorted({*known["blacklist"], *barred}) if self.on_detect == "blacklist" else []
+        state = self._remember(known, seen, blacklist, base, delta, context.round)
+        facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": mebibytes(state)}
+        return Verdict(delta, elected, {"scores": scores, **facts}, state)
+
+    def _see(self, updates: Updates, entries: Entries, errors: Tensor, round: int) -> dict[str, Entry]:
+        """What there is to keep of this round's clients, in the order of the updates."""
+        seen: dict[str, Entry] = {}
+        scored = int((~errors.isnan()).sum())
+        for client, row, error in zip(updates.clients, updates.values, errors.tolist(), strict=True):
+            past = entries[client]["errors"] if client in entries else []
+            fresh = [] if isnan(error) else [error * scored]  # one is the round's average
+            seen[client] = {"round": round, "row": row.clone(), "errors": [*past, *fresh][-self.window :]}
+        return seen
+
+    def _detect(self, scores: Tensor, known: State, context: Context) -> tuple[float, Tensor]:
+        """How many clusters the scores form, NaN where it is too early to say, and a mask of the malicious one."""
+        scored = ~scores.isnan()
+        found = torch.zeros_like(scored)
+        if len(known["steps"]) < self.window or scored.sum() < LEAST_SCORED:
+            return nan, found
+        clusters = count_clusters(scores[scored], context.stream("gap"))
+        if clusters > 1:
+            found[scored] = upper_cluster(scores[scored])
+        return clusters, found
+
+    def _remember(
+        self, known: State, seen: Entries, blacklist: Sequence[str], base: Tensor, delta: Tensor, round: int
+    ) -> State:
+        """What the next round is told: clients' last rows, the models these were trained from, steps and changes."""
+        clients = recent({**known["clients"], **seen}, round, self.forget_after)
+        clients = {client: entry for client, entry in clients.items() if client not in blacklist}
+        bases = {**known["bases"], str(round): base.clone()}
+        needed = {str(entry["round"]) for entry in clients.values()} | {str(round)}
+        steps, changes = known["steps"], known["changes"]
+        if "round" in known:
+            steps = [*steps, base - known["bases"][str(known["round"])]][-self.window :]
+            changes = [*changes, delta - known["mean"]][-self.window :]
+        return {
+            "round": round,
+            "mean": delta.clone(),
+            "clients": clients,
+            "bases": {name: row for name, row in bases.items() if name in needed},
+            "steps": steps,
+            "changes": changes,
+            "blacklist": list(blacklist),
+        }
+
+
+def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
+    """(n,) how far each row is from what its client's last one leads one to expect; NaN for clients without one."""
+    errors = torch.full((len(updates),), nan, dtype=torch.float64)
+    hessian = Hessian(known["steps"], known["changes"])
+    returning = defaultdict(list)
+    for row, client in enumerate(updates.clients):
+        if client in known["clients"]:
+            returning[known["clients"][client]["round"]].append(row)
+    for round, rows in returning.items():
+        change = hessian.times(base.double() - known["bases"][str(round)].double())  # (d,)
+        for row in rows:
+            last = known["clients"][updates.clients[row]]["row"]
+            errors[row] = torch.linalg.vector_norm(last + change - updates.values[row])
+    return errors
+
+
+def shares(errors: Tensor) -> Tensor:
+    """(n,) each row's part of all errors; NaN stays."""
+    total = fsum(error for error in errors.tolist() if not isnan(error))  # to the bit in any order
+    return errors / total if total > 0 else errors
+
+
+def score(seen: Entries) -> Tensor:
+    """(n,) the clients' mean error of late as a part of all; NaN for those without one."""
+    past = [entry["errors"] for entry in seen.values()]
+    scored = sum(map(bool, past))
+    return torch.tensor([fmean(errors) / scored if errors else nan for errors in past], dtype=torch.float64)

@@ -1,0 +1,61 @@
+"""FoolsGold: clients whose updates point the same way, round after round, are one attacker.
+
+Fung, Yoon, Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", RAID 2020. Sybils share a goal, so
+the sums of their past updates are more alike than those of honest clients, whose data differ. The more a client is like
+its most similar peer, the less it weighs; an honest one that is like a sybil by chance is pardoned.
+
+Deviations: whole updates are compared, without the paper's optional weighing of features, and its confidence parameter
+is 1, as in the authors' code. Weights are divided by their sum. Where all are alike, nobody can be told from a sybil
+and all weigh the same.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.history import check_forgetting, inner_products, mebibytes, recent
+from snowball.defenses.ops import cosines
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class FoolsGold:
+    """Average all updates, those of clients that have long been alike weighing little or nothing.
+
+    Attributes:
+        forget_after: rounds in a row that a client may miss before its history is dropped; None keeps all for ever.
+    """
+
+    forget_after: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        check_forgetting(self.forget_after)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Add the updates to their clients' sums, and weigh them by these."""
+        known = context.state["clients"] if context.state else {}
+        sums = {
+            client: known[client]["sum"] + row.float() if client in known else row.to(torch.float32, copy=True)
+            for client, row in zip(updates.clients, updates.values, strict=True)
+        }
+        seen = {client: {"round": context.round, "sum": row} for client, row in sums.items()}
+        state = {"clients": recent({**known, **seen}, context.round, self.forget_after)}
+        kept = [sums[updates.clients[row]] for row in updates.order.tolist()]
+        weights = torch.empty(len(updates), dtype=torch.float64)
+        weights[updates.order] = honesty(cosines(inner_products(kept)))
+        return Verdict(updates.mean(weights), weights > 0, {"weights": weights, "history_mib": mebibytes(state)}, state)
+
+
+def honesty(likeness: Tensor) -> Tensor:
+    """(n,) weights in [0, 1] from the (n, n) cosines of the clients' histories."""
+    likeness = likeness.round(decimals=9).fill_diagonal_(0)  # so that what is alike but for rounding is alike
+    highest = likeness.amax(1)  # (n,) the paper's v, never below zero
+    pardoned = torch.where(highest[:, None] < highest, likeness * highest[:, None] / highest.clamp(min=1e-9), likeness)
+    apart = (1 - pardoned.amax(1)).clamp(0, 1)  # (n,) the paper's alpha
+    if not apart.any():
+        return torch.ones_like(apart)
+    apart = apart / apart.max()
+    return (apart.where(apart < 1, 0.99).logit() + 0.5).clamp(0, 1)

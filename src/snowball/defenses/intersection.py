@@ -1,0 +1,62 @@
+"""Intersection: average what several defenses elect alike.
+
+Qin et al., AAAI 2024, advise it against attacks that none of them was made for: an update that one defense finds
+suspicious is left out, whatever the others say. Where they agree on nobody, the first one's election stands.
+
+Only the elections are combined: what a member does beside electing (clipping, noise) is not done.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Defense, LocalDefense, PredictionDefense, TrustingDefense, Verdict
+from snowball.defenses.flame import Flame
+from snowball.defenses.ops import weighted_mean
+from snowball.defenses.snowball import Snowball
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Intersection:
+    """Average the updates that every one of several defenses elects.
+
+    Attributes:
+        members: the defenses, the one that decides where they agree on nobody first.
+    """
+
+    members: tuple[Defense, ...] = (Snowball(), Flame())
+
+    def __post_init__(self) -> None:
+        """Refuse members whose work is not an election."""
+        if len(self.members) < 2:
+            raise SettingError(f"an intersection needs at least 2 members, got {len(self.members)}")
+        for member in self.members:
+            if isinstance(member, LocalDefense | PredictionDefense | TrustingDefense):
+                name = type(member).__name__
+                raise SettingError(f"{name} trains or predicts beside electing, which an intersection would leave out")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Let every member elect."""
+        states = context.state["members"] if context.state else [None] * len(self.members)
+        verdicts = [
+            member(updates, replace(context, state=state)) for member, state in zip(self.members, states, strict=True)
+        ]
+        agreed = torch.stack([verdict.elected for verdict in verdicts]).all(0)
+        elected = agreed if agreed.any() else verdicts[0].elected
+        facts = {"agreed": int(agreed.sum()), **evidence(verdicts)}
+        return Verdict(
+            weighted_mean(updates, elected), elected, facts, {"members": [verdict.state for verdict in verdicts]}
+        )
+
+
+def evidence(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float]:
+    """Everybody's facts, their names ending in the member's number."""
+    facts: dict[str, Tensor | float] = {}
+    for number, verdict in enumerate(verdicts, 1):
+        facts[f"elected.{number}"] = verdict.elected
+        facts |= {f"{name}.{number}": fact for name, fact in verdict.facts.items()}
+    return facts

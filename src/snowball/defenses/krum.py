@@ -1,0 +1,74 @@
+"""Krum: take the one update that is closest to its nearest peers.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+NeurIPS 2017. With f malicious among K updates, one is scored by its squared distances to the K - f - 2 nearest others.
+If K > 2f + 2 there are benign ones among these, so that what scores low cannot be far from the benign.
+
+Deviations: K > 2f + 2 is not insisted on, only that each update has a neighbour. Ties go to the update with more
+examples, then by client id. The variant "published" is what the code published with the Snowball paper calls Krum: the
+mean plain distance to all, K - f - 2 elected, averaged by examples.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import ascending, check_count, count_of, lowest, squared_distances, weighted_mean
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+VARIANTS = ("original", "published")
+
+
+@dataclass(frozen=True)
+class Krum:
+    """Take the single update closest to its nearest peers.
+
+    Attributes:
+        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f).
+        variant: "original" as in Krum's paper, or "published" as in the code published with Snowball's.
+    """
+
+    tolerate: int | float = 0.3
+    variant: Literal["original", "published"] = "original"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        check_count("tolerate", self.tolerate)
+        if self.variant not in VARIANTS:
+            raise SettingError(f"variant {self.variant!r} is not one of {', '.join(VARIANTS)}")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Score every row and elect the lowest."""
+        rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
+        squared = squared_distances(updates.products())
+        if self.variant == "original":
+            scores = krum_scores(squared, rows - malicious - 2)
+            elected = lowest(updates, scores, 1)
+        else:
+            scores = krum_scores(squared.sqrt(), rows - 1) / rows
+            elected = lowest(updates, scores, max(rows - malicious - 2, 1))
+        return Verdict(weighted_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
+
+
+def krum_scores(distances: Tensor, neighbours: int) -> Tensor:
+    """(n,) each row's summed distance to its nearest others, of the distances (n, n), which Krum takes squared.
+
+    There is at least one neighbour, and at most all others; a row alone scores 0.
+    """
+    return ascending(distances)[:, 1 : max(neighbours, 1) + 1].sum(1)  # the first of each is its own zero
+
+
+def tolerated(setting: int | float, rows: int, each: int = 1) -> int:
+    """How many malicious rows a setting means where `each` times their number and 3 more rows are needed.
+
+    A share is rounded up and cut to what the rows allow; a number that they do not allow is refused.
+    """
+    if isinstance(setting, float):
+        return min(count_of(setting, rows, ceil), max((rows - 3) // each, 0))
+    if rows < each * setting + 3:
+        raise SettingError(f"tolerating {setting} needs over {each * setting + 2} updates, got {rows}")
+    return setting

@@ -1,0 +1,22 @@
+"""Median: the middle value of every coordinate.
+
+Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018.
+While fewer than half of the updates are malicious, no coordinate leaves the range of the benign ones.
+
+Deviations: none; of an even number of values the middle two are averaged.
+"""
+
+from dataclasses import dataclass
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import ascending, everyone, middle
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class Median:
+    """Take the median of every coordinate."""
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Reduce column by column; every row has a say."""
+        return Verdict(updates.by_column(lambda block: middle(ascending(block))), everyone(updates))

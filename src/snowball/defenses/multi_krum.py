@@ -1,0 +1,50 @@
+"""Multi-Krum: average the updates that are closest to their nearest peers.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+NeurIPS 2017. Scores are Krum's; the mean of the m lowest is less noisy than the single lowest.
+
+Deviations: the paper leaves m open; by default it is K - f - 2, as many as an update has neighbours.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.krum import krum_scores, tolerated
+from snowball.defenses.ops import check_count, count_of, lowest, plain_mean, squared_distances
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class MultiKrum:
+    """Average the updates closest to their nearest peers.
+
+    Attributes:
+        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f).
+        elect: updates to average, a number or a share rounded up (the paper's m); None means K - f - 2.
+    """
+
+    tolerate: int | float = 0.3
+    elect: int | float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        check_count("tolerate", self.tolerate)
+        if self.elect is not None:
+            check_count("elect", self.elect)
+        if self.elect == 0:
+            raise SettingError(f"elect must leave somebody to average, got {self.elect}")
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Score every row and elect the lowest."""
+        rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
+        scores = krum_scores(squared_distances(updates.products()), rows - malicious - 2)
+        elected = lowest(updates, scores, self._seats(rows, malicious))
+        return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
+
+    def _seats(self, rows: int, malicious: int) -> int:
+        seats = rows - malicious - 2 if self.elect is None else count_of(self.elect, rows, ceil)
+        if seats > rows:
+            raise SettingError(f"electing {seats} needs as many updates, got {rows}")
+        return max(seats, 1)

@@ -1,0 +1,47 @@
+"""Trimmed mean: the mean of every coordinate without its largest and smallest values.
+
+Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018.
+While no more updates are malicious than are trimmed at one end, what is left of a coordinate lies within the range of
+the benign ones.
+
+Deviations: a share that would trim everything is cut to what leaves one value, or two.
+"""
+
+from dataclasses import dataclass
+from math import floor
+
+import torch
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.ops import ascending, check_count, count_of, everyone
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    """Average every coordinate without its highest and lowest values.
+
+    Attributes:
+        trim: values to leave out at each end, a number or a share of the updates rounded down (the paper's beta).
+    """
+
+    trim: int | float = 0.2
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither a share nor a number."""
+        check_count("trim", self.trim)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Reduce column by column; every row has a say."""
+        trimmed = self._trimmed(len(updates))
+        kept = slice(trimmed, len(updates) - trimmed)
+        delta = updates.by_column(lambda block: ascending(block)[:, kept].mean(1, dtype=torch.float64))
+        return Verdict(delta, everyone(updates), {"trimmed": trimmed})
+
+    def _trimmed(self, rows: int) -> int:
+        if isinstance(self.trim, float):
+            return min(count_of(self.trim, rows, floor), (rows - 1) // 2)
+        if 2 * self.trim >= rows:
+            raise SettingError(f"trimming {self.trim} at each end needs over {2 * self.trim} updates, got {rows}")
+        return self.trim
