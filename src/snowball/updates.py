@@ -249,8 +249,8 @@ class Updates:
         """(n,) inner products of the rows with another one (d,), in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
         for columns in self._blocks(slice(0, self.layout.width)):
-            total += self.values[:, columns].to(torch.float64) @ row[columns].to(torch.float64)
-        return total
+            total += self.values[:, columns][self.order].to(torch.float64) @ row[columns].to(torch.float64)
+        return total[self._rank]
 
     def mean(self, weights: Tensor) -> Tensor:
         """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""

@@ -74,7 +74,7 @@ def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
     drawn = torch.randperm(updates.layout.width, generator=rng)[:columns].sort().values
     for some in torch.split(drawn, max(1, BLOCK_ELEMENTS // len(updates))):
         block = updates.values[:, some][order].double()
-        block -= block[0].clone()  # so that rows which agree have products of exactly zero
+        block -= block[0].clone()  # what all rows share would drown their differences
         products += block @ block.T
     return centred(products)[rank][:, rank]
 
