@@ -151,9 +151,21 @@ def demo() -> str:
     return markdown(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
 
 
-PAPER = (
-    "ideal fedavg krum crfl rlr fldetector dnc flame flip voting-random voting-center snowball-minus snowball".split()
-)
+PAPER = [
+    "ideal",
+    "fedavg",
+    "krum",
+    "crfl",
+    "rlr",
+    "fldetector",
+    "dnc",
+    "flame",
+    "flip",
+    "voting-random",
+    "voting-center",
+    "snowball-minus",
+    "snowball",
+]
 """The thirteen of the paper's tables, in their order."""
 
 

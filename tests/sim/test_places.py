@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from snowball.defenses import DEFENSES, REJECTED, Context, FedAvg, Lesson, State, Verdict
 from snowball.errors import SettingError
-from snowball.sim.engine import Processes
+from snowball.sim.engine import Processes, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, simulate
@@ -129,8 +130,12 @@ def test_what_a_client_keeps_travels_as_bytes() -> None:
     assert unpack(b"") is None
 
 
-@pytest.mark.skipif("flip" not in DEFENSES, reason="flip is not in the table")
-def test_workers_keep_what_clients_keep(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("defense.name=flip"))
-    assert federation
-    assert Processes
+def test_workers_get_and_give_what_clients_keep(tiny: MakeExperiment) -> None:
+    quick = ("universal_steps", "pair_steps", "repeat_steps")
+    steps = [f"defense.inversion.{name}=2" for name in quick]
+    experiment = tiny("defense.name=flip", "defense.epochs=1", "defense.max_batches=11", *steps)
+    once, again = (
+        list(simulate(Federation.of(experiment), engine)) for engine in (Serial, partial(Processes, workers=2))
+    )
+    assert [record["map"] for record in once] == [record["map"] for record in again]
+    assert [record["main_accuracy"] for record in once] == [record["main_accuracy"] for record in again]

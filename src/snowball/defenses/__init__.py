@@ -21,6 +21,7 @@ from snowball.defenses.dnc import Dnc
 from snowball.defenses.fedavg import FedAvg
 from snowball.defenses.flame import Flame
 from snowball.defenses.fldetector import FlDetector
+from snowball.defenses.flip import Flip, InversionSettings
 from snowball.defenses.fltrust import FlTrust
 from snowball.defenses.foolsgold import FoolsGold
 from snowball.defenses.ideal import Ideal
@@ -45,6 +46,7 @@ DEFENSES: dict[str, type[Defense]] = {
     "fldetector": FlDetector,
     "dnc": Dnc,
     "flame": Flame,
+    "flip": Flip,
     "voting-random": VotingRandom,
     "voting-center": VotingCenter,
     "snowball-minus": SnowballMinus,
@@ -75,9 +77,11 @@ __all__ = [
     "FlDetector",
     "FlTrust",
     "Flame",
+    "Flip",
     "FoolsGold",
     "Ideal",
     "Intersection",
+    "InversionSettings",
     "Krum",
     "Lesson",
     "LocalDefense",

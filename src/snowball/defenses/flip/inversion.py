@@ -1,0 +1,181 @@
+"""Trigger inversion: the smallest patch that makes a model take images for another class.
+
+Wang et al., "Neural Cleanse: Identifying and Mitigating Backdoor Attacks in Neural Networks", IEEE S&P 2019. A trigger
+is one tensor (1 + channels, height, width) of numbers in [0, 1]: a mask on top, which says how much of each pixel is
+covered, and below it the pattern that covers it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from snowball.errors import SettingError
+
+BETAS = (0.5, 0.9)
+"""The decay rates of Adam, for triggers and for the models hardened against them."""
+
+DEARER, CHEAPER = 1.5, 1.5**-1.5
+"""What the cost of a mask is multiplied by after enough successes, and after enough failures."""
+
+JITTER = 0.01
+"""How far, at most, each number of the best trigger so far is moved for the search to go on from."""
+
+EDGE = 1e-6
+"""What is kept from 0 and 1, where the inverse of tanh is infinite."""
+
+
+@dataclass(frozen=True)
+class InversionSettings:
+    """How triggers are sought.
+
+    Attributes:
+        success: share of the images that a trigger must turn into its target class.
+        universal_steps: steps to a trigger for images of all classes.
+        pair_steps: steps to a trigger for images of one class.
+        repeat_steps: steps to the same trigger on a second batch, where the first gave one.
+        lr: learning rate of Adam.
+        cost: what a pixel of mask adds to the loss at first; ten times as much on a second batch.
+        patience: steps of success, or of failure, in a row after which the cost changes.
+        samples: images a class that a universal trigger is sought on; classes with no more than that are left out.
+        max_mask: share of the image that the mask of a pair may cover; one that covers more is not trained with.
+    """
+
+    success: float = 0.9
+    universal_steps: int = 400
+    pair_steps: int = 200
+    repeat_steps: int = 50
+    lr: float = 0.1
+    cost: float = 1e-3
+    patience: int = 10
+    samples: int = 1
+    max_mask: float = 0.125
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no search can follow."""
+        for name in ("universal_steps", "pair_steps", "repeat_steps", "lr", "cost", "patience", "samples"):
+            if not 0 < getattr(self, name) < inf:
+                raise SettingError(f"inversion.{name} must be a positive number, got {getattr(self, name)}")
+        for name in ("success", "max_mask"):
+            if not 0 < getattr(self, name) <= 1:
+                raise SettingError(f"inversion.{name} must be a share in (0, 1], got {getattr(self, name)}")
+
+
+class Effort(NamedTuple):
+    """How long to search, and what a pixel of mask costs at first."""
+
+    steps: int
+    cost: float
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """What k triggers are for; each has an image at least."""
+
+    images: Tensor  # (n, channels, height, width) in [0, 1]
+    targets: Tensor  # (n,) the classes that they shall be taken for
+    owner: Tensor  # (n,) the triggers that they get, from 0 to k - 1
+
+
+def invert(
+    model: nn.Module, goal: Goal, start: Tensor, effort: Effort, settings: InversionSettings, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The smallest successful triggers on the way from `start` (k, 1 + channels, height, width), and their (k,) sizes.
+
+    A trigger that never succeeded is zero, and so is its size.
+    """
+    belongs = one_hot(goal.owner, len(start)).T.float()  # (k, n)
+    counts = belongs.sum(1)
+    costs = Costs(start.new_full((len(start),), effort.cost), settings.patience)
+    best, least = torch.zeros_like(start), [inf] * len(start)
+    free = unbounded(start).requires_grad_()
+    adam = torch.optim.Adam([free], settings.lr, BETAS, fused=True)
+    with frozen(model):
+        for _ in range(effort.steps):
+            triggers = bounded(free)
+            sizes = mask_sizes(triggers)
+            scores = model(stamp(goal.images, triggers[goal.owner]))
+            losses = cross_entropy(scores, goal.targets, reduction="none") / counts[goal.owner]
+            (free.grad,) = torch.autograd.grad(losses.sum() + costs.values @ sizes, free)
+            adam.step()
+            hits = belongs @ (scores.argmax(1) == goal.targets).float()
+            successes = (hits / counts >= settings.success).tolist()
+            costs.update(successes)
+            for trigger, size in enumerate(sizes.tolist()):
+                if successes[trigger] and size < least[trigger]:
+                    best[trigger], least[trigger] = triggers[trigger].detach(), size
+                    free.data[trigger] = unbounded(jittered(best[trigger], rng))
+    return best, mask_sizes(best)
+
+
+class Costs:
+    """What a pixel of each mask costs: more after successes in a row, less after failures in a row."""
+
+    def __init__(self, values: Tensor, patience: int) -> None:
+        self.values = values  # (k,)
+        self.patience = patience
+        self.streaks = [0] * len(values)  # failures count below zero
+
+    def update(self, successes: list[bool]) -> None:
+        """Take note of one more step."""
+        for trigger, success in enumerate(successes):
+            streak = max(self.streaks[trigger], 0) + 1 if success else min(self.streaks[trigger], 0) - 1
+            if abs(streak) == self.patience:
+                self.values[trigger] *= DEARER if success else CHEAPER
+                streak = 0
+            self.streaks[trigger] = streak
+
+
+def stamp(images: Tensor, triggers: Tensor) -> Tensor:
+    """Images (n, channels, height, width) under a trigger each; a single trigger serves them all."""
+    masks, patterns = torch.split(triggers, [1, triggers.shape[1] - 1], 1)
+    return torch.lerp(images, patterns, masks)
+
+
+def mask_sizes(triggers: Tensor) -> Tensor:
+    """(k,) the pixels that each trigger covers; one half covered is half a pixel."""
+    return triggers[:, 0].sum((1, 2))
+
+
+def random_triggers(count: int, shape: torch.Size, rng: torch.Generator) -> Tensor:
+    """(count, 1 + channels, height, width) triggers for images of shape (channels, height, width), evenly drawn."""
+    channels, height, width = shape
+    return torch.rand(count, 1 + channels, height, width, generator=rng)
+
+
+def jittered(trigger: Tensor, rng: torch.Generator) -> Tensor:
+    """A trigger moved a little in every number."""
+    noise = torch.rand(trigger.shape, generator=rng).to(trigger.device)
+    return (trigger + JITTER * (2 * noise - 1)).clamp_(0, 1)
+
+
+def bounded(free: Tensor) -> Tensor:
+    """Any numbers as numbers in [0, 1]."""
+    return free.tanh() / 2 + 0.5
+
+
+def unbounded(values: Tensor) -> Tensor:
+    """The numbers behind numbers in [0, 1], which are finite even for 0 and 1."""
+    return torch.atanh(2 * values.clamp(EDGE, 1 - EDGE) - 1)
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode and without gradients of its own; afterwards it is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    model.eval()
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter in learning:
+            parameter.requires_grad_()
