@@ -69,6 +69,25 @@ def test_nothing_is_left_of_the_client_before() -> None:
     assert not torch.equal(trained(trainer, 23, seed=1), first)
 
 
+def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone() -> None:
+    dropping = models.build("cifar-cnn-quarter", (3, 8, 8), 10, stream(0, "model"))
+    start = Layout.of(dict(dropping.named_parameters())).flatten(dict(dropping.named_parameters())).detach()
+    trainer = Trainer(dropping, TrainingSettings(epochs=1, batch=10))
+
+    def row(seed: int) -> Tensor:
+        trainer.load(start)
+        images = torch.ones(10, 3, 8, 8)  # all alike, so that their order says nothing
+        trainer.train(images, torch.zeros(10, dtype=torch.int64), 0.01, stream(seed, "client"))
+        return trainer.row()
+
+    before = torch.get_rng_state()
+    first, other = row(0), row(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert torch.equal(row(0), first)
+    assert not torch.equal(other, first)
+
+
 def test_a_row_comes_back_as_it_was_loaded() -> None:
     trainer = Trainer(model(), SETTINGS)
     trainer.load(base())

@@ -16,24 +16,25 @@ from snowball.sim.loop import first_state
 MakeExperiment = Callable[..., Experiment]
 
 
-def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny())
-    base, cohorts = first_state(federation).base, [draw(federation.experiment, round) for round in (1, 2)]
+@pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
+def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperiment, model: str) -> None:
+    federation = Federation.of(tiny(f"model.name={model}"))
+    state, cohorts = first_state(federation), [draw(federation.experiment, round) for round in (1, 2)]
     with Serial(federation) as serial:
-        expected = [serial.train(base, cohort, round).clone() for round, cohort in enumerate(cohorts, 1)]
+        expected = [serial.train(state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
     for workers in (1, 2):
         with Processes(federation, workers) as processes:
-            trained = [processes.train(base, cohort, round).clone() for round, cohort in enumerate(cohorts, 1)]
+            trained = [processes.train(state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
         assert all(map(torch.equal, trained, expected))
 
 
 def test_a_row_follows_its_client_and_round_and_not_its_place(tiny: MakeExperiment) -> None:
     federation = Federation.of(tiny("training.decay=1.0"))
-    base = first_state(federation).base
+    state = first_state(federation)
     with Serial(federation) as serial:
-        rows = serial.train(base, [0, 1, 2, 3, 4], 1).clone()
-        turned = serial.train(base, [4, 3, 2, 1, 0], 1).clone()
-        later = serial.train(base, [0, 1, 2, 3, 4], 2).clone()
+        rows = serial.train(state, [0, 1, 2, 3, 4], 1).rows.clone()
+        turned = serial.train(state, [4, 3, 2, 1, 0], 1).rows.clone()
+        later = serial.train(state, [0, 1, 2, 3, 4], 2).rows.clone()
     assert torch.equal(rows, turned.flip(0))
     assert not any(torch.equal(one, other) for one, other in zip(rows, later, strict=True))
     assert all(row.norm() > 0 for row in rows)
@@ -48,7 +49,7 @@ def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExper
         with pytest.raises(
             RunError, match=rf"worker process {pids[0]} ended with exit code -9 while it trained client"
         ):
-            processes.train(first_state(federation).base, [0, 1, 2, 3, 4], 1)
+            processes.train(first_state(federation), [0, 1, 2, 3, 4], 1)
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from snowball.data import Dataset, load
 from snowball.errors import SettingError
-from snowball.sim.experiment import Experiment
+from snowball.sim.experiment import DataSettings, Experiment
 from snowball.sim.federation import Federation, deal
 
 MakeExperiment = Callable[..., Experiment]
@@ -71,6 +71,26 @@ def test_natural_clients_are_some_of_those_the_data_came_with(tiny: MakeExperime
     owners = [set(grouped.groups[part].tolist()) for part in parts]
     assert all(len(owner) == 1 for owner in owners)
     assert len(set().union(*owners)) == 8
+
+
+MERGED = DataSettings(name="mnist-sample", clients=8, partition="merged", examples=240)
+
+
+def test_merged_clients_are_several_of_those_the_data_came_with(grouped: Dataset) -> None:
+    parts = deal(grouped, MERGED, 0)
+    assert grouped.groups is not None
+    owners = [set(grouped.groups[part].tolist()) for part in parts]
+    assert [len(owner) for owner in owners].count(2) + [len(owner) for owner in owners].count(3) == 8
+    assert len(set().union(*owners)) == sum(map(len, owners)) == 20
+    assert sum(map(len, parts)) == 240  # as data.examples asks
+
+
+def test_data_without_clients_of_its_own_has_none_to_merge() -> None:
+    with pytest.raises(SettingError) as caught:
+        deal(load("mnist-sample"), MERGED, 0)
+    assert str(caught.value) == (
+        "data.partition = 'merged' does not fit: mnist-sample has no clients of its own; did you mean 'iid'?"
+    )
 
 
 def test_more_natural_clients_than_there_are_is_refused(tiny: MakeExperiment, grouped: Dataset) -> None:

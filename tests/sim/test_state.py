@@ -10,7 +10,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from snowball.errors import RunError
-from snowball.sim.state import FILE, State, decode, encode, load_state, save_state
+from snowball.sim.state import FILE, State, decode, encode, load_state, pack, save_state
 from snowball.updates import Layout
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -61,6 +61,15 @@ def test_a_checkpoint_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.Monk
     assert [file.name for file in tmp_path.iterdir()] == [FILE]
 
 
+def test_a_checkpoint_from_before_there_were_buffers_has_none(tmp_path: Path) -> None:
+    former = vars(State(1, torch.zeros(3)))
+    del former["buffers"]
+    (tmp_path / FILE).write_bytes(pack(former))
+    state = load_state(tmp_path, 2, row(3))
+    assert state is not None
+    assert state.buffers == {}
+
+
 def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
     assert load_state(tmp_path, 2, row(3)) is None
 
@@ -84,6 +93,15 @@ FOREIGN = {
     "a broken model": (State(1, torch.tensor([0, torch.nan, 0])), "its model holds numbers that are not finite"),
     "another state": (State(1, torch.zeros(3), [1]), "the defense's state cannot be a list"),
     "another memory": (State(1, torch.zeros(3), None, [1]), "the clients' state cannot be a list"),  # type: ignore[arg-type]
+    "no buffers": (State(1, torch.zeros(3), buffers=[1]), "its model's buffers are not finite tensors by name"),  # type: ignore[arg-type]
+    "numbers for buffers": (
+        State(1, torch.zeros(3), buffers={"mean": 1.0}),  # type: ignore[dict-item]
+        "its model's buffers are not finite tensors by name",
+    ),
+    "broken buffers": (
+        State(1, torch.zeros(3), buffers={"mean": torch.tensor([1, torch.inf])}),
+        "its model's buffers are not finite tensors by name",
+    ),
 }
 
 

@@ -1,17 +1,29 @@
-"""The paper's networks, by name."""
+"""The paper's networks, and those of other packages, by name.
+
+Any torch module can be trained: put a `ModelInfo` into `MODELS`, or name what makes the module in the entry-point group
+`snowball.models` of a package. Worker processes know a model from a package, or from the top level of the script that
+runs. What a network draws when it is made comes from the seed, and so does dropout in training.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import torch
 from torch import nn
 
 from snowball.errors import SettingError
+from snowball.models.cifar_cnn import CifarCnn
 from snowball.models.cnn import Cnn
+from snowball.models.gru import Gru
+from snowball.models.randomness import drawing_from
 
-__all__ = ["MODELS", "Cnn", "ModelInfo", "build"]
+__all__ = ["MODELS", "CifarCnn", "Cnn", "Gru", "ModelInfo", "build", "drawing_from"]
+
+IMAGES, TEXTS = ("channels", "height", "width"), ("tokens", "width")
 
 
 @dataclass(frozen=True)
@@ -19,32 +31,89 @@ class ModelInfo:
     """An entry of the table of models.
 
     Attributes:
-        make: the network for an input shape (channels, height, width) and a number of classes.
+        make: the network for the shape of a sample and a number of classes, with fresh weights.
+        inputs: what the axes of a sample are, where it cannot have any other number of them.
     """
 
     name: str
     summary: str
-    make: Callable[[tuple[int, int, int], int], nn.Module]
+    make: Callable[[tuple[int, ...], int], nn.Module]
+    inputs: tuple[str, ...] = ()
+
+
+def kaiming(network: Callable[..., nn.Module], *settings: Any) -> nn.Module:
+    """A network without biases, with weights as the paper draws them: He et al. 2015, normal."""
+    with torch.device("meta"):  # so that layers do not draw weights of their own
+        model = network(*settings)
+    model.to_empty(device="cpu")
+    for weight in model.parameters():
+        nn.init.kaiming_normal_(weight, nonlinearity="relu")
+    return model
+
+
+def of_package(entry: EntryPoint) -> ModelInfo:
+    """A model of another package, which is imported when the model is made: it may import this one."""
+    summary = f"{entry.value}, of another package"
+    return ModelInfo(entry.name, summary, lambda input_shape, classes: entry.load()(input_shape, classes))
 
 
 MODELS: dict[str, ModelInfo] = {
     info.name: info
     for info in (
-        ModelInfo("cnn", "the paper's: 32C5-MaxPool2-64C5-MaxPool2-FC256-FC", partial(Cnn, (32, 64, 256))),
-        ModelInfo("cnn-quarter", "a quarter as wide: 8C5-MaxPool2-16C5-MaxPool2-FC64-FC", partial(Cnn, (8, 16, 64))),
+        ModelInfo(
+            "cnn",
+            "the paper's for MNIST: 32C5-MaxPool2-64C5-MaxPool2-FC256-FC",
+            partial(kaiming, Cnn, (32, 64, 256)),
+            IMAGES,
+        ),
+        ModelInfo(
+            "cnn-quarter",
+            "a quarter as wide: 8C5-MaxPool2-16C5-MaxPool2-FC64-FC",
+            partial(kaiming, Cnn, (8, 16, 64)),
+            IMAGES,
+        ),
+        ModelInfo(
+            "cifar-cnn",
+            "the paper's for CIFAR-10: six 3x3 convolutions of 64, 128 and 256 maps, FC",
+            partial(kaiming, CifarCnn, (64, 128, 256)),
+            IMAGES,
+        ),
+        ModelInfo(
+            "cifar-cnn-quarter",
+            "a quarter as wide: six 3x3 convolutions of 16, 32 and 64 maps, FC",
+            partial(kaiming, CifarCnn, (16, 32, 64)),
+            IMAGES,
+        ),
+        ModelInfo(
+            "gru",
+            "the paper's for Sent140: bidirectional GRU of 16 channels a direction, FC256-FC",
+            partial(kaiming, Gru, (16, 256)),
+            TEXTS,
+        ),
+        ModelInfo(
+            "gru-quarter",
+            "a quarter as wide: bidirectional GRU of 4 channels a direction, FC64-FC",
+            partial(kaiming, Gru, (4, 64)),
+            TEXTS,
+        ),
     )
 }
+for entry in entry_points(group="snowball.models"):
+    MODELS.setdefault(entry.name, of_package(entry))
 
 
-def build(name: str, input_shape: tuple[int, int, int], classes: int, rng: torch.Generator) -> nn.Module:
+def build(name: str, input_shape: tuple[int, ...], classes: int, rng: torch.Generator) -> nn.Module:
     """A model with fresh weights that come from this generator alone."""
     if name not in MODELS:
         near = get_close_matches(name, MODELS, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
         raise SettingError(f"{name!r} is not a model; {hint}")
-    with torch.device("meta"):  # so that layers do not draw weights of their own from the global generator
-        model = MODELS[name].make(input_shape, classes)
-    model.to_empty(device="cpu")
-    for weight in model.parameters():
-        nn.init.kaiming_normal_(weight, nonlinearity="relu", generator=rng)
+    info = MODELS[name]
+    if info.inputs and len(input_shape) != len(info.inputs):
+        raise SettingError(f"{name} takes samples of ({', '.join(info.inputs)}), not of shape {tuple(input_shape)}")
+    with drawing_from(rng):
+        model = info.make(input_shape, classes)
+    frozen = [path for path, parameter in model.named_parameters() if not parameter.requires_grad]
+    if frozen:
+        raise SettingError(f"{name} has parameters that are not trained, {', '.join(frozen)}: make them buffers")
     return model

@@ -4,8 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from snowball.errors import SettingError
+from snowball.models import drawing_from
+from snowball.rng import stream
+from snowball.sim.buffers import Buffers, buffers_of, load_buffers
 from snowball.sim.experiment import TrainingSettings
 from snowball.updates import Layout
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class Trainer:
@@ -13,12 +19,18 @@ class Trainer:
 
     Parameters and gradients are views of two rows, so that a step of SGD is four operations whatever the number of
     layers; convolutions keep their channels last, which is how they run fastest. Steps are those of torch.optim.SGD.
+
+    Batch normalisation has no statistics of one sample: where a model has it, a last batch of one joins the one before
+    it, and a client of one sample trains nothing.
     """
 
     def __init__(self, model: nn.Module, settings: TrainingSettings, device: str = "cpu") -> None:
         self.model = model.to(device)  # its weights are lost: `load` brings others
         self.settings = settings
         self.device = device
+        self.least = 2 if any(isinstance(module, BATCH_NORMS) for module in model.modules()) else 1
+        if settings.batch < self.least:
+            raise SettingError(f"training.batch = {settings.batch} is too few for batch normalisation, which needs 2")
         self.layout = Layout.of(dict(model.named_parameters()))
         self.weights = torch.zeros(self.layout.width, device=device)
         self.gradient = torch.zeros(self.layout.width, device=device)
@@ -27,32 +39,49 @@ class Trainer:
             parameter.data = channels_last(self.weights[columns], parameter.shape)
             parameter.grad = channels_last(self.gradient[columns], parameter.shape)
 
-    def load(self, row: Tensor) -> None:
-        """Give the model these weights."""
+    def load(self, row: Tensor, buffers: Buffers | None = None) -> None:
+        """Give the model these weights, and the buffers that it has."""
         with torch.no_grad():
             for parameter, tensor in zip(self.model.parameters(), self.layout.split(row).values(), strict=True):
                 parameter.copy_(tensor)
+        load_buffers(self.model, buffers or {})
 
     def train(self, inputs: Tensor, labels: Tensor, rate: float, rng: torch.Generator) -> None:
         """Some epochs over the samples, each in a new order."""
         velocity = torch.zeros_like(self.weights)
-        for _ in range(self.settings.epochs):
-            order = torch.randperm(len(labels), generator=rng).to(self.device)
-            shuffled = torch.split(inputs[order], self.settings.batch), torch.split(labels[order], self.settings.batch)
-            for images, answers in zip(*shuffled, strict=True):
-                self.gradient.zero_()
-                torch.autograd.backward(cross_entropy(self.model(images), answers))
-                self._step(velocity, rate)
+        sizes = batch_sizes(len(labels), self.settings.batch, self.least)
+        self.model.train()
+        with drawing_from(stream(rng.initial_seed(), "dropout"), self.device):
+            for _ in range(self.settings.epochs):
+                order = torch.randperm(len(labels), generator=rng)[: sum(sizes)].to(self.device)
+                shuffled = torch.split(inputs[order], sizes), torch.split(labels[order], sizes)
+                for images, answers in zip(*shuffled, strict=True):
+                    self.gradient.zero_()
+                    torch.autograd.backward(cross_entropy(self.model(images), answers))
+                    self._step(velocity, rate)
 
     def row(self) -> Tensor:
         """The model's weights as a row."""
         return self.layout.flatten({name: value.detach() for name, value in self.model.named_parameters()}).cpu()
+
+    def buffers(self) -> Buffers:
+        """The model's buffers."""
+        return buffers_of(self.model)
 
     @torch.no_grad()
     def _step(self, velocity: Tensor, rate: float) -> None:
         self.gradient.add_(self.weights, alpha=self.settings.weight_decay)
         velocity.mul_(self.settings.momentum).add_(self.gradient)
         self.weights.add_(velocity, alpha=-rate)
+
+
+def batch_sizes(count: int, batch: int, least: int) -> list[int]:
+    """The batches of an epoch over so many samples; fewer than `least` join the batch before them, or are left out."""
+    sizes = [min(batch, count - start) for start in range(0, count, batch)]
+    if sizes and sizes[-1] < least:
+        rest = sizes.pop()
+        sizes[-1:] = [size + rest for size in sizes[-1:]]
+    return sizes
 
 
 def channels_last(columns: Tensor, shape: torch.Size) -> Tensor:

@@ -15,24 +15,37 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from snowball.errors import RunError
+from snowball.sim.buffers import Buffers
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
-from snowball.sim.state import Memory, pack, unpack
+from snowball.sim.state import Memory, State, pack, unpack
 
 TASK = struct.Struct("<qqq")
-"""Slot in the cohort, client, round: all that a worker is told, but for what a client keeps between rounds."""
+"""Slot in the cohort, client, round: all that a worker is told, but for what a client keeps and global buffers."""
 
 GRACE = 5.0
 """Seconds that a worker gets to go before it is killed."""
 
 CHUNK = 1 << 20
+
+
+class Replies(NamedTuple):
+    """What a cohort's training gives, in the cohort's order.
+
+    Attributes:
+        rows: (K, d) the updates; good until the engine trains again.
+        buffers: (K) those of the clients' models.
+    """
+
+    rows: Tensor
+    buffers: list[Buffers]
 
 
 class Engine(Protocol):
@@ -44,11 +57,8 @@ class Engine(Protocol):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
-        """The (K, d) updates of a cohort, in its order; good until the next call.
-
-        What clients keep between rounds is in `memory`, by client, and brought up to date.
-        """
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
+        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
         ...
 
 
@@ -66,16 +76,18 @@ class Serial:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
-        """The (K, d) updates of a cohort, in its order; good until the next call."""
-        memory = {} if memory is None else memory
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
+        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
         learnt: Memory = {}
+        trained: list[Buffers] = []
         with one_thread():
             for row, client in zip(self.rows, cohort, strict=True):
-                update, learnt[str(client)] = self.training(base, client, round, memory.get(str(client)))
-                row.copy_(update)
-        memory.update({client: state for client, state in learnt.items() if state is not None})
-        return self.rows
+                reply = self.training(state.base, client, round, state.clients.get(str(client)), state.buffers)
+                row.copy_(reply.row)
+                learnt[str(client)] = reply.kept
+                trained.append(reply.buffers)
+        remember(state.clients, learnt)
+        return Replies(self.rows, trained)
 
 
 @dataclass(eq=False)
@@ -86,18 +98,18 @@ class Worker:
     line: Connection
     client: int | None = None
 
-    def send(self, slot: int, client: int, round: int, state: Any = None) -> None:
-        """Hand over a task, and what the client keeps between rounds."""
+    def send(self, slot: int, client: int, round: int, luggage: bytes) -> None:
+        """Hand over a task, and what the client's training starts with beside the global row."""
         self.client = client
         with self._alive():
-            self.line.send_bytes(TASK.pack(slot, client, round) + pack(state))
+            self.line.send_bytes(TASK.pack(slot, client, round) + luggage)
 
-    def receive(self) -> Any:
-        """Wait until the task is done, for what the client wants to keep."""
+    def receive(self) -> bytes:
+        """Wait until the task is done, for what the training gives beside a row."""
         with self._alive():
-            kept = self.line.recv_bytes()
+            luggage = self.line.recv_bytes()
         self.client = None
-        return unpack(kept)
+        return luggage
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -148,25 +160,42 @@ class Processes:
         self.workers.clear()
         self.stack.close()
 
-    def train(self, base: Tensor, cohort: Sequence[int], round: int, memory: Memory | None = None) -> Tensor:
-        """The (K, d) updates of a cohort, in its order; good until the next call."""
-        memory = {} if memory is None else memory
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
+        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
         learnt: Memory = {}
-        self.base.copy_(base)
+        trained: dict[str, Buffers] = {}
+        self.base.copy_(state.base)
         slots = sorted(range(len(cohort)), key=lambda slot: self.examples[cohort[slot]])  # the largest is taken first
         busy: dict[Any, Worker] = {}
         idle = list(self.workers)
         while slots or busy:
             while slots and idle:
                 worker, slot = idle.pop(), slots.pop()
-                worker.send(slot, cohort[slot], round, memory.get(str(cohort[slot])))
+                luggage = stow(state.clients.get(str(cohort[slot])), state.buffers)
+                worker.send(slot, cohort[slot], round, luggage)
                 busy[worker.line] = worker
             for line in wait(list(busy)):
                 idle.append(busy.pop(line))
                 client = str(idle[-1].client)
-                learnt[client] = idle[-1].receive()
-        memory.update({client: state for client, state in learnt.items() if state is not None})
-        return self.rows
+                learnt[client], trained[client] = unstow(idle[-1].receive())
+        remember(state.clients, learnt)
+        return Replies(self.rows, [trained[str(client)] for client in cohort])
+
+
+def remember(memory: Memory, learnt: Memory) -> None:
+    """Bring up to date what clients keep between rounds; who learnt nothing keeps what there was."""
+    memory.update({client: state for client, state in learnt.items() if state is not None})
+
+
+def stow(kept: Any, buffers: Buffers) -> bytes:
+    """What a client keeps and a model's buffers, for the line; nothing at all where there is neither."""
+    return pack([kept, buffers] if kept is not None or buffers else None)
+
+
+def unstow(luggage: bytes) -> tuple[Any, Buffers]:
+    """What `stow` was given."""
+    kept, buffers = unpack(luggage) or (None, {})
+    return kept, buffers
 
 
 def cores() -> int:
@@ -197,8 +226,9 @@ def work(settings: dict[str, Any], file: str, line: Connection) -> None:
         while True:
             task = line.recv_bytes()
             slot, client, round = TASK.unpack_from(task)
-            rows[slot], state = training(base, client, round, unpack(task[TASK.size :]))
-            line.send_bytes(pack(state))
+            reply = training(base, client, round, *unstow(task[TASK.size :]))
+            rows[slot] = reply.row
+            line.send_bytes(stow(reply.kept, reply.buffers))
     except (EOFError, OSError):
         pass  # the parent is gone
 

@@ -6,6 +6,7 @@ from torch import Tensor
 from snowball.data import Split
 from snowball.defenses import Context, Defense, PredictionDefense
 from snowball.defenses.base import require
+from snowball.sim.buffers import Buffers
 from snowball.sim.client import Trainer
 from snowball.sim.federation import Federation
 
@@ -14,16 +15,22 @@ BATCH = 200
 
 
 class FederatedModel:
-    """The federation's model as a function of its parameters."""
+    """The federation's model as a function of its parameters.
+
+    Attributes:
+        buffers: the global ones, whoever's the parameters are.
+    """
 
     def __init__(self, federation: Federation, device: str = "cpu") -> None:
         self.dataset = federation.dataset
         self.trainer = Trainer(federation.model(), federation.experiment.training, device)
+        self.buffers: Buffers = self.trainer.buffers()
 
     @torch.no_grad()
     def __call__(self, row: Tensor, inputs: Tensor) -> Tensor:
         """(n, classes) scores of raw samples, with the parameters in a row."""
-        self.trainer.load(row)
+        self.trainer.load(row, self.buffers)
+        self.trainer.model.eval()
         batches = torch.split(inputs.to(self.trainer.device), BATCH)
         return torch.cat([self.trainer.model(self.dataset.normalise(batch)) for batch in batches]).cpu()
 

@@ -71,8 +71,19 @@ def deal(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:
         return came_with(dataset, settings, seed)
     kept = some(dataset, settings.examples, seed, "data.examples")
     rng = numpy_stream(seed, "partition")
-    parts = PARTITIONS[settings.partition](dataset.train.labels[kept], settings.clients, rng, **settings.own)
+    parts = PARTITIONS[settings.partition](basis(dataset, settings)[kept], settings.clients, rng, **settings.own)
     return tuple(kept[part] for part in parts)
+
+
+def basis(dataset: Dataset, settings: DataSettings) -> Tensor:
+    """What a partition goes by: labels, or the clients that the data came with."""
+    if settings.partition != "merged":
+        return dataset.train.labels
+    if dataset.groups is None:
+        raise SettingError(
+            f"data.partition = 'merged' does not fit: {dataset.name} has no clients of its own; did you mean 'iid'?"
+        )
+    return dataset.groups
 
 
 def some(dataset: Dataset, examples: int | None, seed: int, setting: str) -> Tensor:

@@ -1,14 +1,32 @@
 """What clients do in a round, and what the server trains of its own."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from snowball.data import Dataset, Split
 from snowball.defenses import Lesson, LocalDefense, State
+from snowball.models import drawing_from
 from snowball.rng import stream
+from snowball.sim.buffers import Buffers, buffers_of, load_buffers
 from snowball.sim.client import Trainer
 from snowball.sim.cohort import malicious_clients
 from snowball.sim.federation import Federation
+
+
+class Reply(NamedTuple):
+    """What comes of a client's training.
+
+    Attributes:
+        row: (d,) local minus global.
+        kept: what the client keeps for its next round.
+        buffers: those of its model.
+    """
+
+    row: Tensor
+    kept: State | None
+    buffers: Buffers
 
 
 class LocalTraining:
@@ -20,23 +38,25 @@ class LocalTraining:
         defense = federation.experiment.defense.build()
         self.school = School(federation, defense, device) if isinstance(defense, LocalDefense) else None
 
-    def __call__(self, base: Tensor, client: int, round: int, kept: State | None = None) -> tuple[Tensor, State | None]:
-        """The client's row, local minus global, and what it keeps for its next round."""
+    def __call__(self, base: Tensor, client: int, round: int, kept: State | None, buffers: Buffers) -> Reply:
+        """Train a client from the global row and buffers, and from what it kept."""
         split = self.federation.training(client)
         rng = stream(self.federation.experiment.seed, "client", client, "round", round)
-        if self.school and client not in malicious_clients(self.federation.experiment):
-            return self.school.train(base, split, round, rng, kept)
-        return self._train(base, split, round, rng), None
+        if not self.school or client in malicious_clients(self.federation.experiment):
+            return Reply(self._train(base, buffers, split, round, rng), None, self.trainer.buffers())
+        self.school.load(base, buffers)
+        kept = self.school.train(split, round, rng, kept)
+        return Reply(self.school.row() - base, kept, self.school.buffers())
 
-    def trusted(self, split: Split, base: Tensor, round: int) -> Tensor:
+    def trusted(self, split: Split, base: Tensor, buffers: Buffers, round: int) -> Tensor:
         """The server's own row, trained as a client's on samples that nobody has touched."""
         rng = stream(self.federation.experiment.seed, "server", "round", round)
-        return self._train(base, split, round, rng)
+        return self._train(base, buffers, split, round, rng)
 
-    def _train(self, base: Tensor, split: Split, round: int, rng: torch.Generator) -> Tensor:
+    def _train(self, base: Tensor, buffers: Buffers, split: Split, round: int, rng: torch.Generator) -> Tensor:
         inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
         rate = self.federation.experiment.training.rate(round)
-        self.trainer.load(base)
+        self.trainer.load(base, buffers)
         self.trainer.train(inputs, split.labels.to(self.trainer.device), rate, rng)
         return self.trainer.row() - base
 
@@ -50,17 +70,19 @@ class School:
         self.device = device
         self.pupil = Standardising(federation.dataset, federation.model()).to(device)
 
-    def train(
-        self, base: Tensor, split: Split, round: int, rng: torch.Generator, kept: State | None
-    ) -> tuple[Tensor, State | None]:
-        """The row of a client that holds these samples, and what it keeps for its next round."""
-        settings, layout = self.federation.experiment.training, self.federation.layout
+    def load(self, row: Tensor, buffers: Buffers) -> None:
+        """Give the pupil these weights and buffers."""
         parameters = dict(self.pupil.model.named_parameters())
         with torch.no_grad():
-            for name, tensor in layout.split(base).items():
+            for name, tensor in self.federation.layout.split(row).items():
                 parameters[name].copy_(tensor)
+        load_buffers(self.pupil.model, buffers)
+
+    def train(self, split: Split, round: int, rng: torch.Generator, kept: State | None) -> State | None:
+        """Teach the pupil what a client that holds these samples does; what that client keeps for its next round."""
+        settings = self.federation.experiment.training
         lesson = Lesson(
-            self.pupil,
+            self.pupil.train(),
             self.federation.dataset.scale(split.inputs.to(self.device)),
             split.labels.to(self.device),
             self.federation.dataset.classes,
@@ -70,8 +92,17 @@ class School:
             rng,
             kept,
         )
-        kept = self.defense.train(lesson)
-        return layout.flatten({name: value.detach().cpu() for name, value in parameters.items()}) - base, kept
+        with drawing_from(stream(rng.initial_seed(), "dropout"), self.device):
+            return self.defense.train(lesson)
+
+    def row(self) -> Tensor:
+        """The pupil's weights as a row."""
+        parameters = {name: value.detach().cpu() for name, value in self.pupil.model.named_parameters()}
+        return self.federation.layout.flatten(parameters)
+
+    def buffers(self) -> Buffers:
+        """The pupil's buffers."""
+        return buffers_of(self.pupil.model)
 
 
 class Standardising(nn.Module):

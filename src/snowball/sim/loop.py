@@ -14,6 +14,7 @@ from snowball.defenses import Context, Defense, TrustingDefense, Verdict
 from snowball.defenses.ops import principal_coordinates
 from snowball.errors import UpdateError
 from snowball.records import Record, error_rates, finite
+from snowball.sim.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
 from snowball.sim.evaluate import Evaluation, FederatedModel
@@ -21,7 +22,7 @@ from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
 from snowball.sim.state import State
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 Observer = Callable[[Updates, Sequence[bool], int], None]
 """Sees a round's updates, which of them are malicious, and the round; it copies what it wants to keep."""
@@ -42,17 +43,20 @@ def simulate(
     attackers, defense = who_attacks(experiment), build_defense(experiment)
     with engine(federation) as running:
         model = FederatedModel(federation, running.device)
+        Layout.of(model.buffers).check(state.buffers, "the state to go on from")
+        model.buffers = state.buffers
         server = trusted_training(federation, defense, running.device)
         evaluate = Evaluation(federation, model, defense)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort = draw(experiment, round)
-            values = running.train(state.base, cohort, round, state.clients)
+            replies = running.train(state, cohort, round)
             with one_thread():
-                trusted = server(state.base, round) if server else None
+                trusted = server(state.base, state.buffers, round) if server else None
                 trained = perf_counter()
                 try:
-                    updates = received(federation, values, cohort)
+                    updates = received(federation, replies.rows, cohort)
+                    refuse_broken(replies.buffers, updates)
                 except UpdateError as error:
                     advice = f"try a training.lr below {experiment.training.lr}"
                     raise UpdateError(f"training diverged in round {round}: {error}; {advice}") from error
@@ -60,6 +64,7 @@ def simulate(
                 verdict = defense(updates, context)
                 judged = perf_counter()
                 state.round, state.base, state.defense = round, state.base + verdict.delta, verdict.state
+                state.buffers = model.buffers = aggregate(replies.buffers, updates, verdict.elected, state.buffers)
                 accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
                 malicious = [client in attackers for client in updates.clients]
@@ -72,7 +77,7 @@ def simulate(
 
 def trusted_training(
     federation: Federation, defense: Defense, device: str = "cpu"
-) -> Callable[[Tensor, int], Tensor] | None:
+) -> Callable[[Tensor, Buffers, int], Tensor] | None:
     """What trains the server's own update in a round, where the defense wants one."""
     if not isinstance(defense, TrustingDefense):
         return None
@@ -81,8 +86,9 @@ def trusted_training(
 
 def first_state(federation: Federation) -> State:
     """Where a run starts: the untrained model, and a defense that is known to take such rounds."""
-    tensors = {name: parameter.detach() for name, parameter in federation.model().named_parameters()}
-    state = State(0, federation.layout.flatten(tensors))
+    model = federation.model()
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    state = State(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
     rehearse(federation, state.base)
     return state
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from snowball.errors import RunError
 from snowball.records import write_bytes
+from snowball.sim.buffers import Buffers
 from snowball.updates import Layout
 
 FILE = "state.safetensors"
@@ -29,12 +30,14 @@ class State:
         base: the global row.
         defense: what the defense wants to see again.
         clients: what clients keep between rounds, where the defense acts in their training.
+        buffers: what the global model holds beside its parameters.
     """
 
     round: int
     base: Tensor
     defense: Any = None
     clients: Memory = field(default_factory=dict)
+    buffers: Buffers = field(default_factory=dict)
 
 
 def save_state(state: State, folder: Path) -> None:
@@ -70,7 +73,14 @@ def state_fault(state: State, rounds: int, layout: Layout) -> str:
         return f"the defense's state cannot be a {type(state.defense).__name__}"
     if not isinstance(state.clients, dict):
         return f"the clients' state cannot be a {type(state.clients).__name__}"
+    if not isinstance(state.buffers, dict) or not all(map(is_finite, state.buffers.values())):
+        return "its model's buffers are not finite tensors by name"
     return ""
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a value is a tensor of finite numbers."""
+    return isinstance(value, Tensor) and bool(value.isfinite().all())
 
 
 def pack(value: Any) -> bytes:
