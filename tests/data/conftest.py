@@ -14,6 +14,16 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty $SNOWBALL_DATA, with an empty cache beside it."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SNOWBALL_VECTORS", raising=False)
+    return tmp_path / "data"
+
+
+@pytest.fixture
 def serve() -> Iterator[Callable[[Path], str]]:
     """Serves folders on this machine and gives their addresses."""
     with ExitStack() as running:

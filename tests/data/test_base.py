@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from snowball.data import Dataset, Split
+from snowball.data import ImageDataset, Split
 from snowball.errors import DataError
 
 
@@ -27,10 +27,18 @@ def test_samples_and_labels_must_pair_up() -> None:
 def test_normalising_works_a_channel_and_leaves_the_input() -> None:
     split = small_split()
     before = split.inputs.clone()
-    data = Dataset("toy", 4, split, split, mean=(0.5, 0.25), std=(0.5, 2.0), provenance={})
+    data = ImageDataset("toy", 4, split, split, provenance={}, mean=(0.5, 0.25), std=(0.5, 2.0))
     normal = data.normalise(torch.tensor([[[[255]], [[0]]]], dtype=torch.uint8))
     assert normal.dtype == torch.float32
     assert normal.flatten().tolist() == [1.0, -0.125]
     assert data.normalise(split.inputs).shape == split.inputs.shape
     assert torch.equal(split.inputs, before)
     assert data.input_shape == (2, 2, 2)
+
+
+def test_noise_covers_all_that_a_pixel_can_be() -> None:
+    split = small_split()
+    data = ImageDataset("toy", 4, split, split, provenance={}, mean=(0.5, 0.25), std=(0.5, 2.0))
+    noise = data.random_inputs(500, torch.Generator().manual_seed(0))
+    assert (noise.shape, noise.dtype) == ((500, 2, 2, 2), torch.uint8)
+    assert noise.unique().tolist() == list(range(256))

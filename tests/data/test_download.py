@@ -37,6 +37,14 @@ def test_a_wrong_checksum_leaves_what_was_there(home: str, tmp_path: Path) -> No
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_long_checksum_is_a_sha256(home: str, tmp_path: Path) -> None:
+    path, sha256 = tmp_path / "cache" / "file.gz", hashlib.sha256(BODY).hexdigest()
+    download(f"{home}file.gz", path, sha256)
+    assert path.read_bytes() == BODY
+    with pytest.raises(DataError, match=f"its sha256 is {sha256}, not {'0' * 64}"):
+        download(f"{home}file.gz", path, "0" * 64)
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/file.gz", "http://nowhere.invalid/file.gz"])
 def test_an_unreachable_host_is_named(url: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be downloaded") as caught:

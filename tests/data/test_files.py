@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snowball.data import files
-from snowball.data.files import parse_idx, read_idx, read_npz
+from snowball.data.files import parse_idx, read_idx, read_npz, unpacked
 from snowball.errors import DataError
 
 
@@ -85,6 +85,25 @@ def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(DataError, match="more than the limit of 1000 bytes"):
         read_idx(tmp_path / "images.gz", 3)
     with pytest.raises(DataError, match="unpacks to 1128 bytes, the limit is 1000"):
+        read_npz(tmp_path / "a.npz", ["a"])
+
+
+def test_a_limit_of_its_own_goes_before_the_common_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LIMIT", 100)
+    (tmp_path / "a.npz").write_bytes(npz(a=CUBE))
+    assert np.array_equal(read_npz(tmp_path / "a.npz", ["a"], limit=1000)[0], CUBE)
+    (tmp_path / "a.zip").write_bytes(npz(a=CUBE))
+    with unpacked(tmp_path / "a.zip", 1000, "a.npy") as stream:
+        assert len(stream.read()) == 152
+    with pytest.raises(ValueError, match="more than the limit of 100 bytes"), unpacked(tmp_path / "a.npz") as stream:
+        stream.read()
+
+
+def test_bytes_that_do_not_fit_the_checksum_of_the_archive_are_refused(tmp_path: Path) -> None:
+    member(tmp_path / "a.npz", "a.npy", header("|u1", (8,)) + b"contents")
+    data = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(data.replace(b"contents", b"damaged!"))
+    with pytest.raises(DataError, match="Bad CRC-32"):
         read_npz(tmp_path / "a.npz", ["a"])
 
 

@@ -10,19 +10,11 @@ import pytest
 import torch
 
 from snowball.data import DATASETS, fetch, load, where
-from snowball.data.mnist import FASHION_MNIST, IDX_FILES, KEYS, MNIST, MnistLike
+from snowball.data.images import KEYS
+from snowball.data.mnist import FASHION_MNIST, IDX_FILES, MNIST, MnistLike
 from snowball.errors import DataError, SettingError
 
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty $SNOWBALL_DATA, with an empty cache beside it."""
-    (tmp_path / "data").mkdir()
-    monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "data"
 
 
 def toy(seed: int = 0) -> Arrays:
@@ -57,7 +49,15 @@ def served(serve: Callable[[Path], str], tmp_path: Path) -> MnistLike:
 
 
 def test_the_table_names_its_entries() -> None:
-    assert list(DATASETS) == ["mnist-sample", "mnist", "fashion-mnist"]
+    assert list(DATASETS) == [
+        "mnist-sample",
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+        "femnist",
+        "sent140",
+        "sent140-users",
+    ]
     assert all(info.name == name and info.summary for name, info in DATASETS.items())
     assert DATASETS["mnist-sample"].needs == ""
     assert "t10k-labels-idx1-ubyte.gz from https://" in DATASETS["mnist"].needs

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.data.partition import PARTITIONS, Parts, dirichlet, iid, natural, pathological
+from snowball.data.partition import PARTITIONS, Parts, dirichlet, iid, merged, natural, pathological
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
 
 CLASSES = 10
 BALANCED = torch.arange(5000) % CLASSES
+VALUES = {"iid": BALANCED, "dirichlet": BALANCED, "pathological": BALANCED, "merged": torch.arange(5000) % 100}
 
 some_labels = st.lists(st.integers(0, 5), min_size=1, max_size=300).map(lambda values: torch.tensor(values))
 some_clients = st.integers(1, 25)
@@ -35,7 +36,7 @@ def same(first: Parts, second: Parts) -> bool:
 
 
 def test_the_table_holds_every_partition() -> None:
-    assert list(PARTITIONS.values()) == [iid, dirichlet, pathological, natural]
+    assert list(PARTITIONS.values()) == [iid, dirichlet, pathological, natural, merged]
 
 
 @given(some_labels, some_clients, some_seeds)
@@ -102,9 +103,25 @@ def test_natural_without_a_minimum_leaves_nothing_out() -> None:
     assert covers_once(natural(torch.tensor([7, 3, 7, 9])), 4)
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological"])
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=90), some_clients, some_seeds)
+def test_merged_puts_whole_clients_together_evenly(owners: list[int], clients: int, seed: int) -> None:
+    groups, total = torch.tensor(owners), len(set(owners))
+    if total < clients:
+        with pytest.raises(SettingError, match=f"{total} clients that the data came with cannot .* into {clients}"):
+            merged(groups, clients, numpy_stream(seed))
+        return
+    parts = merged(groups, clients, numpy_stream(seed))
+    assert covers_once(parts, len(groups))
+    held = [set(groups[part].tolist()) for part in parts]
+    assert len(held) == clients
+    assert sum(map(len, held)) == total  # nobody is in two clients
+    assert max(map(len, held)) - min(map(len, held)) <= 1
+    assert same(parts, merged(groups, clients, numpy_stream(seed)))
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological", "merged"])
 def test_another_seed_deals_otherwise(name: str) -> None:
-    first, second = (PARTITIONS[name](BALANCED, 20, numpy_stream(seed)) for seed in (1, 2))
+    first, second = (PARTITIONS[name](VALUES[name], 20, numpy_stream(seed)) for seed in (1, 2))
     assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -169,7 +186,7 @@ def test_an_impossible_alpha_is_refused(alpha: float) -> None:
         dirichlet(BALANCED, 20, numpy_stream(1), alpha)
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological"])
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological", "merged"])
 @pytest.mark.parametrize("clients", [0, -3])
 def test_nobody_to_deal_to_is_refused(name: str, clients: int) -> None:
     with pytest.raises(SettingError, match="clients"):

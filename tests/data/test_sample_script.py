@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from snowball.data import Split, load, where
-from snowball.data.mnist import contents_sha256, read_arrays
+from snowball.data.mnist import read_arrays
+from snowball.data.origin import contents_sha256
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,31 @@
 from difflib import get_close_matches
 
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
+from snowball.data.cifar10 import CIFAR10
+from snowball.data.femnist import FEMNIST
+from snowball.data.images import ImageDataset
 from snowball.data.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
+from snowball.data.sent140 import SENT140, SENT140_USERS
+from snowball.data.text import TextDataset, Vocabulary
 from snowball.errors import SettingError
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Location", "Split", "fetch", "load", "where"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetInfo",
+    "ImageDataset",
+    "Location",
+    "Split",
+    "TextDataset",
+    "Vocabulary",
+    "fetch",
+    "load",
+    "where",
+]
 
-DATASETS: dict[str, DatasetInfo] = {info.name: info for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST)}
+DATASETS: dict[str, DatasetInfo] = {
+    info.name: info for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST, CIFAR10, FEMNIST, SENT140, SENT140_USERS)
+}
 
 
 def load(name: str) -> Dataset:

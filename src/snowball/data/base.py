@@ -1,5 +1,6 @@
 """What a data set is once it is in memory: raw samples, their labels, and where they came from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,15 @@ from torch import Tensor
 
 from snowball.errors import DataError
 
+Provenance = Mapping[str, str | int | float | bool]
+"""Which copy of a data set this is; goes into a run's record."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Raw samples and their labels, in the same order."""
 
-    inputs: Tensor  # (n, channels, height, width) uint8
+    inputs: Tensor  # (n, channels, height, width) uint8 pixels, or (n, words) int32 numbers of words
     labels: Tensor  # (n,) int64
 
     def __post_init__(self) -> None:
@@ -32,13 +36,10 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
-    """A data set in memory.
+class Dataset(ABC):
+    """A data set in memory: what sets of images and of texts have in common.
 
     Attributes:
-        mean: what is taken from pixels scaled to 0..1, one a channel.
-        std: what they are then divided by, one a channel.
-        provenance: which copy this is; goes into a run's record.
         groups: (n,) the natural client of each training sample, where there is one.
     """
 
@@ -46,34 +47,29 @@ class Dataset:
     classes: int
     train: Split
     test: Split
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    provenance: Mapping[str, str | int | bool]
+    provenance: Provenance
     groups: Tensor | None = None
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of a sample."""
-        channels, height, width = self.train.inputs.shape[1:]
-        return channels, height, width
+    @abstractmethod
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of a sample as a model gets it."""
 
-    def normalise(self, inputs: Tensor) -> Tensor:
-        """Raw pixels as a model wants them: float32, shifted and scaled a channel."""
-        return self.standardise(self.scale(inputs))
-
+    @abstractmethod
     def scale(self, inputs: Tensor) -> Tensor:
-        """Raw pixels as float32 in 0..1."""
-        return inputs.float() / 255
+        """Raw samples as float32."""
 
-    def standardise(self, pixels: Tensor) -> Tensor:
-        """Pixels in 0..1, shifted and scaled a channel."""
-        mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)
-        std = torch.tensor(self.std, device=pixels.device).view(-1, 1, 1)
-        return (pixels - mean) / std
+    @abstractmethod
+    def standardise(self, scaled: Tensor) -> Tensor:
+        """Scaled samples as a model wants them."""
 
+    @abstractmethod
     def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
         """Raw samples of noise, evenly drawn over what a sample can be."""
-        return torch.randint(256, (count, *self.input_shape), generator=rng, dtype=torch.uint8)
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Raw samples as a model wants them."""
+        return self.standardise(self.scale(inputs))
 
 
 @dataclass(frozen=True)

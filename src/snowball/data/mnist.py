@@ -8,25 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from snowball.data.base import Dataset, Location, Split
+from snowball.data.base import Location, Split
 from snowball.data.download import download
-from snowball.data.files import corrupt, read_idx, read_npz
-from snowball.data.places import cache_folder, data_folder
+from snowball.data.files import read_idx, read_npz
+from snowball.data.images import KEYS, Array, ImageDataset, check_arrays
+from snowball.data.origin import locate, missing, provenance
+from snowball.data.places import cache_folder
 from snowball.errors import DataError
 
-KEYS = ("x_train", "y_train", "x_test", "y_test")
 IDX_FILES = (  # the same arrays, in the same order
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-CLASSES, SIDE = 10, 28
-
-Array = npt.NDArray[np.generic]
+CLASSES, SHAPE = 10, (28, 28)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class MnistLike:
         std: what they are then divided by.
         home: the address that the compressed idx files lie under.
         md5: of those files, in the order of `IDX_FILES`.
-        contents: sha256 of the complete set, see `contents_sha256`.
+        contents: sha256 of the complete set, see `provenance`.
         test_labels: sha256 of the test labels, which tell the sets apart where file names do not.
         npz_sha256: of one good archive, for comparison where another cannot be read.
         shipped: the archive that comes with this package, for a set that is looked for nowhere else.
@@ -64,11 +62,7 @@ class MnistLike:
         """The shipped archive, or the first find in $SNOWBALL_DATA and the user's cache."""
         if self.shipped:
             return Location("sample", self.shipped)
-        if (folder := data_folder()) and (path := self._find(folder)):
-            return Location("folder", path)
-        if path := self._find(cache_folder()):
-            return Location("cache", path)
-        return None
+        return locate(self._find)
 
     def _find(self, folder: Path) -> Path | None:
         archive, own = folder / f"{self.name.replace('-', '_')}.npz", folder / self.name
@@ -94,25 +88,16 @@ class MnistLike:
                 if not (folder / f"{file}.gz").is_file():
                     download(f"{self.home}{file}.gz", folder / f"{file}.gz", md5)
         except DataError as error:
-            advice = f"fetch {self.needs} and put them into $SNOWBALL_DATA/{self.name} or {folder}"
-            raise DataError(f"{self.name} is not on this machine, and {error}: {advice}") from error
+            raise missing(self.name, str(error), self.needs) from error
         return Location("download", folder)
 
-    def load(self) -> Dataset:
+    def load(self) -> ImageDataset:
         """The data set in memory, from wherever it is found first."""
         location = self.fetch()
         arrays = read_arrays(location.path, self.npz_sha256)
         train, test = as_split(*arrays[:2]), as_split(*arrays[2:])
-        contents = contents_sha256(train, test)
-        provenance: dict[str, str | int | bool] = {
-            "source": location.source,
-            "file": location.path.name,
-            "complete": contents == self.contents,
-            "train": len(train),
-            "test": len(test),
-            "sha256": contents,
-        }
-        return Dataset(self.name, CLASSES, train, test, (self.mean,), (self.std,), provenance)
+        record = provenance(location, train, test, complete=self.contents)
+        return ImageDataset(self.name, CLASSES, train, test, record, mean=(self.mean,), std=(self.std,))
 
 
 def idx_paths(folder: Path) -> list[Path]:
@@ -129,43 +114,13 @@ def read_arrays(path: Path, npz_sha256: str = "") -> list[Array]:
     else:
         npz_sha256, paths = "", idx_paths(path)
         arrays = [read_idx(file, dimensions) for file, dimensions in zip(paths, (3, 1, 3, 1), strict=True)]
-    for images, labels in ((0, 1), (2, 3)):
-        if fault := image_fault(arrays[images]):
-            raise corrupt(paths[images], f"{KEYS[images]} {fault}", npz_sha256)
-        if fault := label_fault(arrays[labels], len(arrays[images])):
-            raise corrupt(paths[labels], f"{KEYS[labels]} {fault}", npz_sha256)
+    check_arrays(arrays, paths, SHAPE, CLASSES, npz_sha256)
     return arrays
-
-
-def image_fault(images: Array) -> str:
-    """What is wrong with an array of images, if anything."""
-    if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (SIDE, SIDE) or not len(images):
-        return f"is {images.dtype} {images.shape}, not uint8 (n, {SIDE}, {SIDE})"
-    return ""
-
-
-def label_fault(labels: Array, count: int) -> str:
-    """What is wrong with the labels of `count` images, if anything."""
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (count,):
-        return f"is {labels.dtype} {labels.shape}, not integers ({count},)"
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= CLASSES:
-        return f"runs from {lowest} to {highest}, not within 0 to {CLASSES - 1}"
-    return ""
 
 
 def as_split(images: Array, labels: Array) -> Split:
     """Images of one channel and their labels as tensors."""
     return Split(torch.tensor(images).unsqueeze(1), torch.tensor(labels.astype(np.int64)))
-
-
-def contents_sha256(*splits: Split) -> str:
-    """The checksum of what is in a data set, whatever files it comes in: images and labels as bytes, split by split."""
-    digest = hashlib.sha256()
-    for split in splits:
-        digest.update(split.inputs.numpy().data)
-        digest.update(split.labels.to(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 # Means and deviations are those that give the published white pixels, 2.8215 on MNIST and 2.2278 on Fashion-MNIST.

@@ -97,11 +97,25 @@ def natural(groups: Tensor, minimum: int = 1) -> Parts:
     return _sorted(kept)
 
 
+def merged(groups: Tensor, clients: int, rng: np.random.Generator) -> Parts:
+    """The clients that the data came with, put together at random into fewer (after Zawad et al. 2021).
+
+    Each takes in as many as any other, but for one; in the published code the last takes in all that are left over.
+    """
+    _, owner = np.unique(groups.numpy(), return_inverse=True)
+    total = int(owner.max()) + 1 if len(owner) else 0
+    if not 1 <= clients <= total:
+        raise SettingError(f"{total} clients that the data came with cannot be put together into {clients}")
+    place = rng.permutation(total) * clients // total
+    return _sorted(_by_value(torch.from_numpy(place[owner])))
+
+
 PARTITIONS: dict[str, Callable[..., Parts]] = {
     "iid": iid,
     "dirichlet": dirichlet,
     "pathological": pathological,
     "natural": natural,
+    "merged": merged,
 }
 
 

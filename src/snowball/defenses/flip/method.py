@@ -7,8 +7,8 @@ not sure of a sample rejects it.
 
 Deviations: a batch whose mask is too large is trained on without a trigger, where the authors' code leaves it out: that
 code starts from a trained model, and a federation that starts from nothing would learn more slowly. One-way triggers
-lead to the target class; in the authors' code they lead to the source, which takes no trigger. Universal triggers that a
-lesson has no batches left for are sought in the client's next one. Equal priorities are drawn from at random. In a
+lead to the target class; in the authors' code they lead to the source, which takes no trigger. Universal triggers that
+a lesson has no batches left for are sought in the client's next one. Equal priorities are drawn from at random. In a
 search both ways, each way's loss is a mean over its images, not a sum.
 """
 
