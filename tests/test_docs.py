@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from snowball.defenses import DEFENSES
+from snowball.sim.settings import own_fields
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [
@@ -46,3 +49,13 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("name", DEFENSES)
+def test_every_defense_has_a_page_that_names_its_settings(name: str) -> None:
+    page = (ROOT / "docs" / "defenses" / f"{name}.md").read_text(encoding="utf-8")
+    for heading in ("Idea", "What it assumes", "Settings", "Deviations", "Cost", "Measured"):
+        assert f"## {heading}\n" in page
+    assert f"snowball.defenses.{DEFENSES[name].__name__}`" in page
+    for setting in own_fields(DEFENSES[name]):
+        assert f"`{setting}" in page or (name == "snowball" and setting in own_fields(DEFENSES["snowball-minus"]))

@@ -80,6 +80,11 @@ def test_a_fault_is_one_sentence(tiny: MakeExperiment, assignment: str, sentence
     assert str(caught.value) == sentence
 
 
+def test_a_list_that_is_too_short_is_not_called_missing() -> None:
+    with pytest.raises(SettingError, match=r"^defense\.ramp = \[0\.1\] lacks an entry$"):
+        load("demo", ["defense.name=crfl", "defense.ramp=[0.1]"])
+
+
 def test_a_random_draw_needs_no_attacker_in_every_cohort(tiny: MakeExperiment) -> None:
     assert tiny("attack.malicious=0.15", "attack.draw=random").attack.attackers(8) == 1
 

@@ -145,11 +145,12 @@ def sentence(error: ValidationError, section: str = "") -> str:
     depth = 1 if section else 2  # what follows in a place is a branch of a type, e.g. of int | str
     place = faults[0]["loc"][:depth]
     name = ".".join(map(str, (section, *place) if section else place))
-    if faults[0]["type"] == "missing":
+    if faults[0]["type"] == "missing" and len(faults[0]["loc"]) <= depth:
         return f"{name} is missing"
     if faults[0]["type"] == "extra_forbidden":
         return f"{name} is not a setting"
-    reasons = dict.fromkeys(fault["msg"].removeprefix("Input ") for fault in faults if fault["loc"][:depth] == place)
+    messages = (fault["msg"].removeprefix("Input ") for fault in faults if fault["loc"][:depth] == place)
+    reasons = dict.fromkeys("lacks an entry" if message == "Field required" else message for message in messages)
     return f"{name} = {json.dumps(faults[0]['input'], default=str)} {' or '.join(reasons)}"
 
 
