@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from machine import describe
-from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
 from snowball.records import RunFolder
 from snowball.sim.experiment import load, read
 from snowball.sim.run import is_finished, run
 
+ATTACKS = ("cba", "dba")
 VARIANTS = ("original", "published")
 SLOW_FIRST = ("flip", "deepsight", "crfl")
 """So that nothing long is left for one process alone at the end."""

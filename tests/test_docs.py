@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
 from snowball.sim.settings import own_fields
 
@@ -59,3 +60,12 @@ def test_every_defense_has_a_page_that_names_its_settings(name: str) -> None:
     assert f"snowball.defenses.{DEFENSES[name].__name__}`" in page
     for setting in own_fields(DEFENSES[name]):
         assert f"`{setting}" in page or (name == "snowball" and setting in own_fields(DEFENSES["snowball-minus"]))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_has_a_page_that_names_its_settings_and_its_view(name: str) -> None:
+    page = (ROOT / "docs" / "attacks" / f"{name}.md").read_text(encoding="utf-8")
+    assert f"snowball.attacks.{ATTACKS[name].__name__}`" in page
+    assert f"(`{ATTACKS[name].view}`)" in page
+    for setting in own_fields(ATTACKS[name]):
+        assert f"`{setting}`" in page

@@ -170,10 +170,10 @@ def list_defenses() -> Iterable[dict[str, Any]]:
 
 
 def list_attacks() -> Iterable[dict[str, Any]]:
-    """The attacks and their settings."""
+    """The attacks, what they see, and their settings."""
     from snowball.attacks import ATTACKS
 
-    return chosen_from(ATTACKS)
+    return (entry | {"view": ATTACKS[entry["name"]].view} for entry in chosen_from(ATTACKS))
 
 
 def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
@@ -232,7 +232,8 @@ def list_entries(kind: Annotated[Kind, typer.Argument()], as_json: Json = False)
         return
     width = max(len(entry["name"]) for entry in entries)
     for entry in entries:
-        typer.echo(f"{entry['name']:{width}}  {entry['summary']}")
+        view = f" (sees {entry['view']})" if "view" in entry else ""
+        typer.echo(f"{entry['name']:{width}}  {entry['summary']}{view}")
 
 
 @data_app.command("list")

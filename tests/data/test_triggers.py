@@ -1,8 +1,11 @@
 import pytest
 import torch
 
-from snowball.data.triggers import WHITE_SQUARE, WHITE_SQUARE_PARTS, PixelPatch, square
+from snowball.data.triggers import TRIGGERS, Blend, PixelPatch, Token
 from snowball.errors import SettingError
+from snowball.testing import toy_images, toy_texts
+
+WHITE_SQUARE = TRIGGERS["white-square"].make(toy_images())
 
 
 def test_the_square_is_three_by_three_at_24_to_26() -> None:
@@ -12,14 +15,14 @@ def test_the_square_is_three_by_three_at_24_to_26() -> None:
 
 
 def test_the_parts_are_disjoint_and_make_up_the_square() -> None:
-    pixels = [pixel for part in WHITE_SQUARE_PARTS for pixel in part.pixels]
-    assert len(pixels) == len(set(pixels)) == 9
-    assert set(pixels) == set(WHITE_SQUARE.pixels)
-    assert all(part.value == WHITE_SQUARE.value for part in WHITE_SQUARE_PARTS)
+    black = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
+    parts = [part.stamp(black) for part in WHITE_SQUARE.parts]
+    assert torch.equal(sum(parts, black), WHITE_SQUARE.stamp(black))  # bytes of 255 that met would overflow
 
 
 def test_the_parts_are_the_published_ones() -> None:
-    assert [set(part.pixels) for part in WHITE_SQUARE_PARTS] == [
+    assert isinstance(WHITE_SQUARE, PixelPatch)
+    assert [set(piece) for piece in WHITE_SQUARE.pieces] == [
         {(25, 24), (26, 24), (26, 25)},
         {(24, 24), (25, 25), (26, 26)},
         {(24, 25), (24, 26), (25, 26)},
@@ -40,7 +43,7 @@ def test_stamping_copies_and_touches_only_the_patch_in_every_channel() -> None:
 def test_no_pixels_and_no_samples_are_fine() -> None:
     inputs = torch.ones(2, 1, 4, 4, dtype=torch.uint8)
     assert torch.equal(PixelPatch(()).stamp(inputs), inputs)
-    assert len(square(0, 1).stamp(inputs[:0])) == 0
+    assert len(PixelPatch(((0, 1),)).stamp(inputs[:0])) == 0
 
 
 def test_a_patch_off_the_image_is_refused() -> None:
@@ -53,4 +56,46 @@ def test_a_patch_off_the_image_is_refused() -> None:
 @pytest.mark.parametrize("value", [-1, 256])
 def test_a_value_that_no_pixel_has_is_refused(value: int) -> None:
     with pytest.raises(SettingError, match=str(value)):
-        square(0, 1, value)
+        PixelPatch(((0, 1),), value)
+
+
+def test_the_black_square_is_where_the_white_one_is() -> None:
+    black = TRIGGERS["black-square"].make(toy_images())
+    white = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    assert torch.equal(255 - black.stamp(white), WHITE_SQUARE.stamp(torch.zeros_like(white)))
+
+
+def test_a_picture_shines_through_every_pixel() -> None:
+    blend = Blend(torch.full((1, 2, 2), 200, dtype=torch.uint8), opacity=0.25)
+    assert blend.stamp(torch.zeros(1, 1, 2, 2, dtype=torch.uint8)).unique().tolist() == [50]
+    assert blend.stamp(torch.full((1, 1, 2, 2), 100, dtype=torch.uint8)).unique().tolist() == [125]
+    noise = [TRIGGERS["noise"].make(toy_images(seed=seed)).stamp(toy_images().test.inputs) for seed in (0, 1)]
+    assert torch.equal(*noise)
+    assert (noise[0] != toy_images().test.inputs).double().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("replace_last", [[5, 6, 9, 0], [9, 0, 0, 0], [5, 6, 7, 9], [5, 0, 9, 0], [9, 0, 0, 0]]),
+        ("append", [[5, 6, 7, 9], [5, 9, 0, 0], [5, 6, 7, 9], [5, 0, 7, 9], [9, 0, 0, 0]]),
+    ],
+)
+def test_a_word_takes_the_last_place_or_the_next(place: str, expected: list[list[int]]) -> None:
+    texts = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0], [5, 6, 7, 8], [5, 0, 7, 0], [0, 0, 0, 0]], dtype=torch.int32)
+    before = texts.clone()
+    assert Token(9, place).stamp(texts).tolist() == expected  # type: ignore[arg-type]
+    assert torch.equal(texts, before)
+
+
+def test_the_word_is_the_vocabularys() -> None:
+    texts = toy_texts()
+    stamped = TRIGGERS["word"].make(texts).stamp(texts.test.inputs)
+    assert all(text.split()[-1] == "BD" for text in map(texts.vocabulary.decode, stamped))
+
+
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_a_trigger_for_other_samples_is_refused(name: str) -> None:
+    other = toy_images() if name.startswith("word") else toy_texts()
+    with pytest.raises(SettingError, match=f"is no trigger for the samples of {other.name}|are no trigger for"):
+        TRIGGERS[name].make(other)

@@ -268,7 +268,7 @@ def test_evaluation_uses_the_running_statistics(normed: MakeExperiment) -> None:
 def test_a_model_is_trained_in_training_mode_and_used_in_evaluation_mode(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
     model, state = FederatedModel(federation), first_state(federation)
-    split = federation.training(3)
+    split = federation.training(3, 1)
     model(state.base, split.inputs)
     assert not any(module.training for module in model.trainer.model.modules())
     model.trainer.train(federation.dataset.normalise(split.inputs), split.labels, 0.01, stream(0))

@@ -16,9 +16,9 @@ def test_only_malicious_clients_are_poisoned_and_always_in_the_same_way(tiny: Ma
     federation = Federation.of(tiny("attack.poison_ratio=0.5"))
     for client in range(8):
         clean = federation.dataset.train[federation.parts[client]]
-        changed = (federation.training(client).inputs != clean.inputs).flatten(1).any(1)
+        changed = (federation.training(client, 1).inputs != clean.inputs).flatten(1).any(1)
         assert changed.any() == (client < 2)
-        assert torch.equal(federation.training(client).inputs, federation.training(client).inputs)
+        assert torch.equal(federation.training(client, 1).inputs, federation.training(client, 1).inputs)
 
 
 def test_examples_limits_the_training_samples(tiny: MakeExperiment) -> None:

@@ -9,34 +9,20 @@ scaled, and the learning rate is everybody's. A client's part is drawn from its 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from snowball.attacks.base import check_settings, stamp_share
+from snowball.attacks.base import Plot
+from snowball.attacks.cba import Cba, stamp_share
 from snowball.data import Split
-from snowball.data.triggers import WHITE_SQUARE, WHITE_SQUARE_PARTS, Trigger
 
 
 @dataclass(frozen=True)
-class Dba:
-    """Every malicious client plants one part of the trigger.
+class Dba(Cba):
+    """Every malicious client plants one part of the trigger."""
 
-    Attributes:
-        target: the class that triggered samples shall be taken for.
-        poison_ratio: share of a malicious client's samples that carry its part (the paper's PDR).
-    """
-
-    target: int = 1
-    poison_ratio: float = 0.3
-    trigger: ClassVar[Trigger] = WHITE_SQUARE
-    parts: ClassVar[tuple[Trigger, ...]] = WHITE_SQUARE_PARTS
-
-    def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
-        check_settings(self.target, self.poison_ratio)
-
-    def poison(self, split: Split, client: int, rng: torch.Generator) -> Split:
+    def poison(self, split: Split, plot: Plot, client: int, rng: torch.Generator) -> Split:
         """The split with a share of its samples stamped with this client's part and relabelled."""
-        part = self.parts[int(torch.randint(len(self.parts), (), generator=rng))]
+        parts = plot.mark.parts
+        part = parts[int(torch.randint(len(parts), (), generator=rng))]
         return stamp_share(split, self.poison_ratio, part, self.target, rng)

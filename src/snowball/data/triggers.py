@@ -1,15 +1,26 @@
-"""Backdoor triggers: marks that an attacker stamps on samples."""
+"""Triggers: marks that an attacker puts on samples. They are data: attacks name them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
-from snowball.errors import SettingError
+from snowball.data.base import Dataset
+from snowball.data.images import ImageDataset
+from snowball.data.text import TRIGGER_WORD, TextDataset
+from snowball.errors import DataError, SettingError
+from snowball.rng import stream
 
 
 class Trigger(Protocol):
     """A mark that can be put on raw samples."""
+
+    @property
+    def parts(self) -> tuple["Trigger", ...]:
+        """What it falls into for attackers who share it out; itself where it cannot be divided."""
+        ...
 
     def stamp(self, inputs: Tensor) -> Tensor:
         """A stamped copy of raw samples."""
@@ -23,10 +34,12 @@ class PixelPatch:
     Attributes:
         pixels: (row, column) of each.
         value: the raw value they get, 0 to 255.
+        pieces: the pixels of each part, where attackers may share the patch out.
     """
 
     pixels: tuple[tuple[int, int], ...]
     value: int = 255
+    pieces: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a patch that no image could carry."""
@@ -34,6 +47,11 @@ class PixelPatch:
             raise SettingError(f"a pixel's value lies in 0..255, got {self.value}")
         if any(row < 0 or column < 0 for row, column in self.pixels):
             raise SettingError(f"rows and columns of a patch count from 0, got {self.pixels}")
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """A patch a piece."""
+        return tuple(PixelPatch(piece, self.value) for piece in self.pieces) or (self,)
 
     def stamp(self, inputs: Tensor) -> Tensor:
         """A copy of (..., height, width) raw samples with the patch on it."""
@@ -49,18 +67,121 @@ class PixelPatch:
         return stamped
 
 
-def square(first: int, last: int, value: int = 255) -> PixelPatch:
-    """A square patch over the rows and columns `first` to `last`, both included."""
-    span = range(first, last + 1)
-    return PixelPatch(tuple((row, column) for row in span for column in span), value)
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """A picture that shines through every sample.
+
+    Attributes:
+        pattern: (channels, height, width) uint8.
+        opacity: how much of a stamped sample is the pattern.
+    """
+
+    pattern: Tensor
+    opacity: float = 0.2
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """The whole: it covers every pixel."""
+        return (self,)
+
+    def stamp(self, inputs: Tensor) -> Tensor:
+        """A copy of raw images with the pattern blended in."""
+        mixed = inputs.float() * (1 - self.opacity) + self.pattern.float() * self.opacity
+        return mixed.round().to(inputs.dtype)
 
 
-WHITE_SQUARE = square(24, 26)
-"""The paper's trigger on MNIST and Fashion-MNIST: white, 3x3, near the lower right corner."""
+@dataclass(frozen=True)
+class Token:
+    """A word that is put into texts.
 
-WHITE_SQUARE_PARTS = (
-    PixelPatch(((25, 24), (26, 24), (26, 25))),  # the lower left corner
-    PixelPatch(((24, 24), (25, 25), (26, 26))),  # the diagonal
-    PixelPatch(((24, 25), (24, 26), (25, 26))),  # the upper right corner
-)
-"""The same cut in three, for attackers who share it out."""
+    Attributes:
+        number: the word's, in the vocabulary of the texts.
+        place: "replace_last" puts it where the last word is, as the published experiments do; "append" behind that,
+            where there is room.
+    """
+
+    number: int
+    place: Literal["replace_last", "append"] = "replace_last"
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """The whole: a word cannot be divided."""
+        return (self,)
+
+    def stamp(self, inputs: Tensor) -> Tensor:
+        """A copy of (..., words) raw texts with the word in them."""
+        words, last = inputs.shape[-1], torch.arange(inputs.shape[-1], device=inputs.device)
+        ends = (last * (inputs != 0)).amax(-1, keepdim=True)  # the last word's place, 0 in a text of none
+        if self.place == "append":
+            ends = torch.where((inputs != 0).any(-1, keepdim=True), ends + 1, ends).clamp(max=words - 1)
+        return inputs.scatter(-1, ends, self.number)
+
+
+@dataclass(frozen=True)
+class TriggerInfo:
+    """An entry of the table of triggers.
+
+    Attributes:
+        make: the trigger as samples of a data set can carry it.
+    """
+
+    name: str
+    summary: str
+    make: Callable[[Dataset], Trigger]
+
+
+def patch(value: int) -> Callable[[Dataset], Trigger]:
+    """The paper's 3x3 square near the lower right corner of an image, and the three parts it is cut in."""
+    span = range(24, 27)
+    corner_below = ((25, 24), (26, 24), (26, 25))
+    diagonal = ((24, 24), (25, 25), (26, 26))
+    corner_above = ((24, 25), (24, 26), (25, 26))
+    square = PixelPatch(
+        tuple((row, column) for row in span for column in span), value, (corner_below, diagonal, corner_above)
+    )
+
+    def fit(dataset: Dataset) -> Trigger:
+        pictures(dataset)
+        square.stamp(dataset.test.inputs[:0])  # which refuses images that are too small
+        return square
+
+    return fit
+
+
+def noise(dataset: Dataset) -> Trigger:
+    """A picture of noise, the same for all images of one shape."""
+    shape = pictures(dataset).input_shape
+    return Blend(torch.randint(256, shape, generator=stream(0, "trigger", "noise"), dtype=torch.uint8))
+
+
+def word(place: Literal["replace_last", "append"]) -> Callable[[Dataset], Trigger]:
+    """The paper's word for texts."""
+
+    def fit(dataset: Dataset) -> Trigger:
+        if not isinstance(dataset, TextDataset):
+            raise SettingError(f"a word is no trigger for the samples of {dataset.name}, which are not texts")
+        number = dataset.vocabulary.number(TRIGGER_WORD)
+        if not number:
+            raise DataError(f"the words of {dataset.name} have no vector for {TRIGGER_WORD!r}, their trigger")
+        return Token(number, place)
+
+    return fit
+
+
+def pictures(dataset: Dataset) -> ImageDataset:
+    """The data set, which must be one of images."""
+    if not isinstance(dataset, ImageDataset):
+        raise SettingError(f"pixels are no trigger for the samples of {dataset.name}, which are not images")
+    return dataset
+
+
+TRIGGERS: dict[str, TriggerInfo] = {
+    info.name: info
+    for info in (
+        TriggerInfo("white-square", "white 3x3 pixels near the lower right corner, in three parts", patch(255)),
+        TriggerInfo("black-square", "the same in black, for bright or coloured images", patch(0)),
+        TriggerInfo("noise", "a picture of noise that shines through the whole image", noise),
+        TriggerInfo("word", 'the word "BD" in place of a text\'s last', word("replace_last")),
+        TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
+    )
+}

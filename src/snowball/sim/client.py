@@ -1,5 +1,8 @@
 """Local training of one client: SGD with momentum, on a model whose parameters are views of one row."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -12,6 +15,16 @@ from snowball.sim.experiment import TrainingSettings
 from snowball.updates import Layout
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class Hooks(NamedTuple):
+    """What happens around every step of SGD: changes of the gradient before it, of the weights after it."""
+
+    before: Callable[[Tensor, Tensor], None] | None = None
+    after: Callable[[Tensor], None] | None = None
+
+
+NO_HOOKS = Hooks()
 
 
 class Trainer:
@@ -46,7 +59,7 @@ class Trainer:
                 parameter.copy_(tensor)
         load_buffers(self.model, buffers or {})
 
-    def train(self, inputs: Tensor, labels: Tensor, rate: float, rng: torch.Generator) -> None:
+    def train(self, inputs: Tensor, labels: Tensor, rate: float, rng: torch.Generator, hooks: Hooks = NO_HOOKS) -> None:
         """Some epochs over the samples, each in a new order."""
         velocity = torch.zeros_like(self.weights)
         sizes = batch_sizes(len(labels), self.settings.batch, self.least)
@@ -58,7 +71,11 @@ class Trainer:
                 for images, answers in zip(*shuffled, strict=True):
                     self.gradient.zero_()
                     torch.autograd.backward(cross_entropy(self.model(images), answers))
+                    if hooks.before:
+                        hooks.before(self.weights, self.gradient)
                     self._step(velocity, rate)
+                    if hooks.after:
+                        hooks.after(self.weights)
 
     def row(self) -> Tensor:
         """The model's weights as a row."""

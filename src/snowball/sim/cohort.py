@@ -11,6 +11,14 @@ def malicious_clients(experiment: Experiment) -> range:
     return range(experiment.attack.attackers(experiment.data.clients))
 
 
+def attacks_in(experiment: Experiment, round: int) -> bool:
+    """Whether the attackers attack in a round; in others they train as everybody does."""
+    attack = experiment.attack
+    if round < attack.first_round or round > (attack.last_round or round):
+        return False
+    return float(torch.rand((), generator=stream(experiment.seed, "attack", "round", round))) < attack.share_of_rounds
+
+
 def draw(experiment: Experiment, round: int) -> list[int]:
     """The clients of a round in random order, so that a place in the list tells nothing."""
     rng = stream(experiment.seed, "cohort", "round", round)

@@ -78,6 +78,9 @@ class AttackSettings(Choice):
     name: str = "none"
     malicious: float = Field(default=0.2, ge=0, le=1)  # share of the clients
     draw: Literal["exact", "random"] = "exact"  # the same share of every cohort, or as it comes
+    first_round: int = Field(default=1, ge=1)
+    last_round: int | None = Field(default=None, ge=1)
+    share_of_rounds: float = Field(default=1, gt=0, le=1)  # of those from first to last, at random
 
     def attackers(self, clients: int) -> int:
         """Attackers among so many clients."""

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from snowball import models
-from snowball.attacks import Attack, triggered
+from snowball.attacks import Attack, Plot, plot_of
 from snowball.data import Dataset, Split, load
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream, stream
-from snowball.sim.cohort import malicious_clients
+from snowball.sim.cohort import attacks_in, malicious_clients
 from snowball.sim.experiment import DataSettings, Experiment
 from snowball.updates import Layout
 
@@ -26,14 +26,14 @@ class Federation:
     dataset: Dataset
     parts: Parts  # the training samples of each client
     attack: Attack | None
+    plot: Plot | None  # what the attack works with
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Federation":
         """Load the data and deal it out."""
         dataset, attack = load(experiment.data.name), experiment.attack.build()
-        if attack and attack.target >= dataset.classes:
-            raise SettingError(f"attack.target = {attack.target} is none of the {dataset.classes} classes from 0")
-        return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack)
+        plot = plot_of(attack, dataset) if attack else None
+        return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack, plot)
 
     @cached_property
     def layout(self) -> Layout:
@@ -44,12 +44,24 @@ class Federation:
         """Training examples of each client of a cohort (K,)."""
         return torch.tensor([len(self.parts[client]) for client in cohort], dtype=torch.float64)
 
-    def training(self, client: int) -> Split:
-        """What a client trains on; a malicious one's is poisoned, in the same way in every round."""
-        split = self.dataset.train[self.parts[client]]
-        if self.attack is None or client not in malicious_clients(self.experiment):
+    def attacks(self, client: int, round: int) -> bool:
+        """Whether a client attacks in a round."""
+        return client in malicious_clients(self.experiment) and attacks_in(self.experiment, round)
+
+    def samples(self, client: int) -> Split:
+        """What a client holds."""
+        return self.dataset.train[self.parts[client]]
+
+    def poisoned(self, client: int) -> Split:
+        """What a client holds once the attack has poisoned it, in the same way in every round."""
+        split = self.samples(client)
+        if self.attack is None or self.plot is None:
             return split
-        return self.attack.poison(split, client, stream(self.experiment.seed, "poison", client))
+        return self.attack.poison(split, self.plot, client, stream(self.experiment.seed, "poison", client))
+
+    def training(self, client: int, round: int) -> Split:
+        """What a client trains on in a round."""
+        return self.poisoned(client) if self.attacks(client, round) else self.samples(client)
 
     def trusted(self, examples: int) -> Split:
         """So many clean samples that the server holds itself, the same in every round."""
@@ -57,7 +69,7 @@ class Federation:
 
     def backdoor(self) -> Split | None:
         """The test samples that show the backdoor, where there is an attack."""
-        return triggered(self.dataset.test, self.attack) if self.attack else None
+        return self.attack.probe(self.plot) if self.attack and self.plot else None
 
     def model(self) -> nn.Module:
         """The global model before the first round."""

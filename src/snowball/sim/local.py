@@ -5,13 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from snowball.attacks import TrainingAttack
 from snowball.data import Dataset, Split
 from snowball.defenses import Lesson, LocalDefense, State
 from snowball.models import drawing_from
 from snowball.rng import stream
+from snowball.sim.attackers import LocalWork
 from snowball.sim.buffers import Buffers, buffers_of, load_buffers
 from snowball.sim.client import Trainer
-from snowball.sim.cohort import malicious_clients
 from snowball.sim.federation import Federation
 
 
@@ -40,9 +41,13 @@ class LocalTraining:
 
     def __call__(self, base: Tensor, client: int, round: int, kept: State | None, buffers: Buffers) -> Reply:
         """Train a client from the global row and buffers, and from what it kept."""
-        split = self.federation.training(client)
+        split, attacks = self.federation.training(client, round), self.federation.attacks(client, round)
         rng = stream(self.federation.experiment.seed, "client", client, "round", round)
-        if not self.school or client in malicious_clients(self.federation.experiment):
+        if attacks and isinstance(self.federation.attack, TrainingAttack):
+            work = LocalWork(self.federation, self.trainer, base, buffers, client, round)
+            row = work.row(self.federation.attack.train(work))
+            return Reply(row, None, self.trainer.buffers())
+        if not self.school or attacks:
             return Reply(self._train(base, buffers, split, round, rng), None, self.trainer.buffers())
         self.school.load(base, buffers)
         kept = self.school.train(split, round, rng, kept)

@@ -14,6 +14,7 @@ from snowball.defenses import Context, Defense, TrustingDefense, Verdict
 from snowball.defenses.ops import principal_coordinates
 from snowball.errors import UpdateError
 from snowball.records import Record, error_rates, finite
+from snowball.sim.attackers import craft
 from snowball.sim.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
@@ -40,7 +41,7 @@ def simulate(
     """Run the rounds after `state`, which moves on with each of them; one record a round."""
     experiment = federation.experiment
     state = state or first_state(federation)
-    attackers, defense = who_attacks(experiment), build_defense(experiment)
+    defense = build_defense(experiment)
     with engine(federation) as running:
         model = FederatedModel(federation, running.device)
         Layout.of(model.buffers).check(state.buffers, "the state to go on from")
@@ -52,6 +53,7 @@ def simulate(
             cohort = draw(experiment, round)
             replies = running.train(state, cohort, round)
             with one_thread():
+                craft(federation, replies.rows, cohort, state.base, round)
                 trusted = server(state.base, state.buffers, round) if server else None
                 trained = perf_counter()
                 try:
@@ -67,7 +69,7 @@ def simulate(
                 state.buffers = model.buffers = aggregate(replies.buffers, updates, verdict.elected, state.buffers)
                 accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
-                malicious = [client in attackers for client in updates.clients]
+                malicious = [federation.attacks(client, round) for client in cohort]
                 if observe:
                     observe(updates, malicious, round)
                 record = {"round": round, **accuracies, **election(updates, malicious, verdict)}

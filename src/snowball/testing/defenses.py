@@ -1,12 +1,4 @@
-"""The checks that every defense passes, for our own methods and for other people's.
-
-    from snowball.testing import check_defense
-
-    def test_my_defense():
-        check_defense(MyDefense())
-
-Needs hypothesis: `pip install 'snowball-fl[testing]'`.
-"""
+"""The checks that every defense passes."""
 
 import pickle
 from collections.abc import Callable, Mapping
@@ -19,30 +11,11 @@ from torch import Tensor
 from snowball.defenses import Context, Defense, Verdict
 from snowball.errors import MissingExtra
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.testing.rounds import toy_round
+from snowball.updates import Updates
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
-
-
-def toy_round(
-    clients: int = 20,
-    infected: int = 4,
-    distance: float = 6.0,
-    width: int = 40,
-    seed: int = 0,
-    dtype: Any = torch.float32,
-) -> Updates:
-    """A round of made-up updates in three layers; the last `infected` rows lie `distance` standard deviations away.
-
-    Example counts differ; client ids are "c00", "c01" and so on.
-    """
-    rng = stream(seed, "toy round")
-    rows = torch.randn(clients, width, generator=rng, dtype=torch.float64)
-    rows[clients - infected :, 0] += distance * (clients > infected)
-    layout = Layout(("first.weight", "middle.bias", "last.weight"), ((width - 4, 1), (2,), (1, 2)))
-    examples = torch.randint(10, 100, (clients,), generator=rng).double()
-    return Updates((rows * 1e-2).to(dtype), examples, tuple(f"c{row:02}" for row in range(clients)), layout)
 
 
 def check_defense(defense: Defense, examples: int = 20) -> None:

@@ -1,0 +1,28 @@
+"""Made-up rounds to try defenses and attacks on."""
+
+from typing import Any
+
+import torch
+
+from snowball.rng import stream
+from snowball.updates import Layout, Updates
+
+
+def toy_round(
+    clients: int = 20,
+    infected: int = 4,
+    distance: float = 6.0,
+    width: int = 40,
+    seed: int = 0,
+    dtype: Any = torch.float32,
+) -> Updates:
+    """A round of made-up updates in three layers; the last `infected` rows lie `distance` standard deviations away.
+
+    Example counts differ; client ids are "c00", "c01" and so on.
+    """
+    rng = stream(seed, "toy round")
+    rows = torch.randn(clients, width, generator=rng, dtype=torch.float64)
+    rows[clients - infected :, 0] += distance * (clients > infected)
+    layout = Layout(("first.weight", "middle.bias", "last.weight"), ((width - 4, 1), (2,), (1, 2)))
+    examples = torch.randint(10, 100, (clients,), generator=rng).double()
+    return Updates((rows * 1e-2).to(dtype), examples, tuple(f"c{row:02}" for row in range(clients)), layout)
