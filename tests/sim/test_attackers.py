@@ -41,7 +41,7 @@ def fed(tiny: MakeExperiment) -> MakeExperiment:
 def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeExperiment) -> None:
     _, plain = watch(fed("cba"))
     for name in IMAGE_ATTACKS:
-        records, rows = watch(fed(name))
+        records, rows = watch(fed(name, *(["attack.radius=0.05"] if name == "pgd" else [])))
         malicious = torch.tensor(records[0]["malicious"])
         assert malicious.sum() == 2
         assert torch.equal(rows[0][~malicious], plain[0][~malicious]), name
