@@ -142,7 +142,7 @@ def test_a_wrong_option_has_no_traceback(call: Call, option: str) -> None:
         ("attacks", "dba"),
         ("datasets", "mnist-sample"),
         ("models", "cnn-quarter"),
-        ("presets", "mnist"),
+        ("presets", "paper/mnist"),
     ],
 )
 def test_lists_name_everything_with_a_summary(call: Call, kind: str, known: str) -> None:

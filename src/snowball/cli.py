@@ -30,6 +30,9 @@ WIDE = 180
 RUN_WIDTH = 16
 """Characters that a run with long names gets where the table has a column a run."""
 
+ENLARGED = 8
+"""Pixels in a file, across and down, for a pixel of a picture."""
+
 
 class Stoppable(TyperGroup):
     """Commands that Ctrl-C stops in words."""
@@ -53,6 +56,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The data sets on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+show_app = typer.Typer(help="What things look like.", no_args_is_help=True)
+app.add_typer(show_app, name="show")
 
 Out = Annotated[Path | None, typer.Option(help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -133,10 +138,11 @@ def run(
     if resume and overwrite:
         raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
     chosen = choose_engine(engine, workers, device)
-    from snowball.sim.experiment import load
+    from snowball.sim.experiment import load, presets
 
     experiment = load(source, assignments or ())
-    folder = out or Path("runs") / f"{Path(source).stem}-{experiment.seed}"
+    name = source.replace("/", "-") if source in presets() else Path(source).stem
+    folder = out or Path("runs") / f"{name}-{experiment.seed}"
     advance(experiment, folder, chosen, resume, overwrite)
     show_table([folder])
 
@@ -205,6 +211,13 @@ def list_models() -> Iterable[dict[str, Any]]:
     return described(MODELS)
 
 
+def list_triggers() -> Iterable[dict[str, Any]]:
+    """The triggers."""
+    from snowball.data.triggers import TRIGGERS
+
+    return described(TRIGGERS)
+
+
 def list_presets() -> Iterable[dict[str, Any]]:
     """The presets."""
     from snowball.sim.experiment import presets
@@ -217,6 +230,7 @@ LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
     "attacks": list_attacks,
     "datasets": list_datasets,
     "models": list_models,
+    "triggers": list_triggers,
     "presets": list_presets,
 }
 
@@ -249,6 +263,27 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) 
     from snowball.data import fetch
 
     typer.echo(f"{name} is in {fetch(name).path}")
+
+
+@show_app.command("trigger")
+def show_trigger(
+    name: Annotated[str, typer.Argument(help="A trigger's name.")],
+    data: Annotated[str | None, typer.Option(help="The data set whose sample carries it.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the pictures to a file, too.")] = None,
+) -> None:
+    """Show a sample with and without a trigger."""
+    from rich.console import Console
+
+    from snowball.data.preview import preview_of, sheet
+    from snowball.records import write_bytes
+    from snowball.terminal import show
+
+    preview = preview_of(name, data)
+    picture = sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown
+    show(preview, Console(width=None if sys.stdout.isatty() else WIDE))
+    if png:
+        write_bytes(png, picture)
+        typer.echo(f"The picture is {png}.")
 
 
 @app.command()

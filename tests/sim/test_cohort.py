@@ -30,6 +30,14 @@ def test_an_exact_draw_has_the_same_share_of_attackers_in_every_round(tiny: Make
     assert {attackers(experiment, round) for round in range(1, 30)} == {6}
 
 
+def test_the_same_attackers_are_in_every_round_where_that_is_asked(tiny: MakeExperiment) -> None:
+    experiment = tiny(*LARGE, "attack.draw=same")
+    cohorts = [draw(experiment, round) for round in range(1, 30)]
+    assert {tuple(sorted(set(cohort) & set(range(12)))) for cohort in cohorts} == {tuple(range(6))}
+    assert {len(set(cohort)) for cohort in cohorts} == {20}
+    assert set().union(*cohorts) == {*range(6), *range(12, 40)}
+
+
 def test_a_random_draw_has_as_many_as_come(tiny: MakeExperiment) -> None:
     experiment = tiny(*LARGE, "attack.draw=random")
     counts = [attackers(experiment, round) for round in range(1, 100)]

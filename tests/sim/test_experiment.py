@@ -89,28 +89,92 @@ def test_a_random_draw_needs_no_attacker_in_every_cohort(tiny: MakeExperiment) -
     assert tiny("attack.malicious=0.15", "attack.draw=random").attack.attackers(8) == 1
 
 
-@pytest.mark.parametrize("name", ["demo", "mnist"])
+@pytest.mark.parametrize("name", presets())
 def test_presets_parse(name: str) -> None:
     assert load(name).settings()["rounds"] == read(name)["rounds"]
 
 
 def test_every_preset_is_listed_with_what_it_is() -> None:
     listed = presets()
-    assert {"demo", "mnist"} <= set(listed)
+    assert {"demo", "cpu/mnist", "paper/mnist"} <= set(listed)
     assert all(summary and not summary.startswith("#") for summary in listed.values())
 
 
+def test_every_cpu_preset_is_a_smaller_paper_preset_with_the_same_shares() -> None:
+    for name in (name for name in presets() if name.startswith("cpu/")):
+        small, whole = load(name), load(name.replace("cpu", "paper"))
+        assert small.data.name == whole.data.name
+        assert small.attack == whole.attack
+        assert small.rounds < whole.rounds
+        shares = ("first_share", "target_share", "step_share", "grow_after", "clusters")
+        assert [small.defense.own[share] for share in shares] == [whole.defense.own[share] for share in shares]
+
+
 def test_a_preset_s_defense_can_be_changed_by_its_name_alone() -> None:
-    assert load("mnist", ["defense.name=fedavg"]).defense.own == {}
-    assert load("mnist", ["defense.name=snowball-minus"]).defense.own["clusters"] == 11
+    assert load("paper/mnist", ["defense.name=fedavg"]).defense.own == {}
+    assert load("paper/mnist", ["defense.name=snowball-minus"]).defense.own["clusters"] == 11
 
 
 def test_the_mnist_preset_is_the_paper_s() -> None:
-    experiment = load("mnist")
+    experiment = load("paper/mnist")
     assert (experiment.data.clients, experiment.cohort, experiment.rounds) == (200, 50, 100)
     assert experiment.attack.attackers(200) == 40
     assert experiment.defense.own["judge"] == "vae"
     assert (experiment.training.epochs, experiment.training.batch) == (5, 10)
+
+
+PUBLISHED = {
+    "mnist": (200, 50, 100, 5, 11, 25, 2, 270, 30, 10),
+    "fashion-mnist": (200, 50, 120, 5, 11, 30, 2, 270, 30, 10),
+    "cifar10": (200, 50, 300, 5, 12, 100, 2, 450, 50, 10),
+    "femnist": (3597, 100, 160, 5, 11, 80, 5, 360, 40, 20),
+    "sent140": (2000, 50, 60, 2, 11, 30, 2, 360, 40, 10),
+}
+"""Clients, clients a round, rounds, epochs, clusters, last bottom-up round, seats a step, VAE epochs, RLR."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_paper_s_presets_have_the_published_numbers(name: str) -> None:
+    run, rlr = load(f"paper/{name}"), load(f"paper/{name}", ["defense.name=rlr"])
+    own = run.defense.own
+    growth = int(own["grow_after"] * run.rounds), round(own["step_share"] * run.cohort)
+    vae = own["vae"].first_epochs, own["vae"].tune_epochs
+    federation = run.data.clients, run.cohort, run.rounds, run.training.epochs, own["clusters"]
+    assert (*federation, *growth, *vae, rlr.defense.own["threshold"]) == PUBLISHED[name]
+
+
+def test_a_file_may_extend_a_preset_or_another_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "demo"\nrounds = 3\n[defense]\nkeep = 2\nname = "krum"\n')
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "other.toml").write_text('extends = "../mine.toml"\n[attack]\nname = "none"\n')
+    with pytest.raises(SettingError, match=r"defense\.keep is not a setting of krum"):
+        load(tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text('extends = "demo"\nrounds = 3\n[defense]\ntolerate = 0.1\nname = "krum"\n')
+    changed, whole = load(tmp_path / "inner" / "other.toml"), load("demo")
+    assert (changed.rounds, changed.cohort, changed.attack.name) == (3, whole.cohort, "none")
+    assert (changed.defense.name, changed.defense.own["tolerate"]) == ("krum", 0.1)
+
+
+def test_a_file_that_extends_another_choice_drops_what_belonged_to_the_former(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "paper/mnist"\ndefense.name = "fedavg"\ndata.partition = "iid"\n')
+    assert load(file).defense.own == {}
+    assert load(file).data.own == {}
+
+
+@pytest.mark.parametrize(
+    ("extends", "sentence"),
+    [
+        ('"mine.toml"', r"mine\.toml are nested too deeply, or extend themselves"),
+        ('"demon"', r"demon' is neither a preset nor a file"),
+        ("3", r"extends = 3 in .*mine\.toml is no preset's name and no file's"),
+    ],
+)
+def test_what_cannot_be_extended_is_refused(tmp_path: Path, extends: str, sentence: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f"extends = {extends}\n")
+    with pytest.raises(SettingError, match=sentence):
+        load(file)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

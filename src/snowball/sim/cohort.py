@@ -26,10 +26,11 @@ def draw(experiment: Experiment, round: int) -> list[int]:
     if experiment.attack.draw == "random":
         return order[: experiment.cohort]
     malicious, attackers = malicious_clients(experiment), experiment.attack.attackers(experiment.cohort)
+    idle = malicious[attackers:] if experiment.attack.draw == "same" else range(0)
     places = {True: attackers, False: experiment.cohort - attackers}
     cohort = []
     for client in order:
-        if places[client in malicious]:
+        if client not in idle and places[client in malicious]:
             places[client in malicious] -= 1
             cohort.append(client)
     return cohort

@@ -24,7 +24,9 @@ from snowball.sim.settings import (
     Settings,
     Table,
     complete,
+    flat,
     known,
+    layer,
     override,
     own_fields,
     parse_assignment,
@@ -77,7 +79,7 @@ class AttackSettings(Choice):
     table: ClassVar[Table] = {"none": no_attack, **ATTACKS}
     name: str = "none"
     malicious: float = Field(default=0.2, ge=0, le=1)  # share of the clients
-    draw: Literal["exact", "random"] = "exact"  # the same share of every cohort, or as it comes
+    draw: Literal["exact", "same", "random"] = "exact"  # the share of every cohort; the same clients; as it comes
     first_round: int = Field(default=1, ge=1)
     last_round: int | None = Field(default=None, ge=1)
     share_of_rounds: float = Field(default=1, gt=0, le=1)  # of those from first to last, at random
@@ -193,7 +195,7 @@ def load(source: str | Path, assignments: Sequence[str] = ()) -> Experiment:
         check_peers(peers)
         return Experiment.parse(override(with_peer(settings, peers, assignments), assignments, CHOICES))
     except RecursionError as error:
-        raise SettingError(f"the settings of {source} are nested too deeply") from error
+        raise SettingError(f"the settings of {source} are nested too deeply, or extend themselves") from error
 
 
 def check_peers(peers: Any) -> None:
@@ -215,22 +217,35 @@ def with_peer(settings: Settings, peers: Settings, assignments: Sequence[str]) -
 
 
 def read(source: str | Path) -> Settings:
-    """The settings in a preset or a TOML file, unchecked."""
+    """The settings in a preset or a TOML file, over those of the one that it extends; unchecked."""
     name = str(source)
     file = PRESETS.joinpath(f"{name}.toml") if name in presets() else Path(source)
     if not file.is_file():
         raise SettingError(f"{name!r} is neither a preset nor a file{suggestion(name, presets())}")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a mark
+        own = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a mark
     except ValueError as error:  # no TOML, no text, or a number of thousands of digits
         raise SettingError(f"{source} is not a TOML file: {error}") from error
+    if (extended := own.pop("extends", None)) is None:
+        return own
+    if not isinstance(extended, str):
+        raise SettingError(f"extends = {extended!r} in {source} is no preset's name and no file's")
+    former = read(extended if extended in presets() else Path(source).parent / extended)
+    choices_first = sorted(flat(own).items(), key=lambda change: change[0] not in CHOICES)
+    return layer(former, choices_first, CHOICES)
 
 
 PRESETS = resources.files("snowball").joinpath("presets")
+FAMILIES = ("", "cpu/", "paper/")
+"""The folders that presets are in: their names start with them."""
 
 
 def presets() -> dict[str, str]:
     """What each shipped preset is: the first line of its file."""
-    files = sorted((file.name, file) for file in PRESETS.iterdir() if file.name.endswith(".toml"))
-    texts = {name.removesuffix(".toml"): file.read_text(encoding="utf-8") for name, file in files}
-    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
+    found = {}
+    for family in FAMILIES:
+        files = sorted((file.name, file) for file in PRESETS.joinpath(family).iterdir() if file.name.endswith(".toml"))
+        for name, file in files:
+            first = file.read_text(encoding="utf-8").partition("\n")[0]
+            found[f"{family}{name.removesuffix('.toml')}"] = first.lstrip("# ")
+    return found

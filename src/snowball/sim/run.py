@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,7 +16,7 @@ from snowball.sim.engine import Engine, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, first_state, simulate
-from snowball.sim.settings import Settings
+from snowball.sim.settings import flat
 from snowball.sim.state import State, load_state, save_state
 
 
@@ -78,14 +78,6 @@ def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     if differing:
         changes = ", ".join(f"{name} = {before.get(name)!r} and not {now.get(name)!r}" for name in differing)
         raise RunError(f"{folder.path} was started with {changes}: resume it with the same settings or go elsewhere")
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Settings by their whole names, e.g. `defense.name`."""
-    result: Settings = {}
-    for name, value in settings.items():
-        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return result
 
 
 def describe(federation: Federation) -> dict[str, Any]:

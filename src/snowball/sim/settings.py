@@ -161,12 +161,17 @@ def suggestion(name: str, candidates: Iterable[str]) -> str:
 
 
 def override(settings: Settings, assignments: Iterable[str], choices: Mapping[str, Table]) -> Settings:
-    """Settings with assignments over them.
+    """Settings with assignments such as `defense.name=fedavg` over them."""
+    return layer(settings, map(parse_assignment, assignments), choices)
 
-    A changed choice (`defense.name=fedavg`) drops what belonged to the former one and is unknown to the new.
+
+def layer(settings: Settings, changes: Iterable[tuple[str, Any]], choices: Mapping[str, Table]) -> Settings:
+    """Settings with changes over them, each a path such as `defense.name` and a value.
+
+    A changed choice drops what belonged to the former one and is unknown to the new.
     """
     result: Settings = json.loads(json.dumps(settings, default=str))
-    for path, value in map(parse_assignment, assignments):
+    for path, value in changes:
         *sections, key = path.split(".")
         place = result
         for section in sections:
@@ -176,6 +181,14 @@ def override(settings: Settings, assignments: Iterable[str], choices: Mapping[st
         if path in choices:
             drop_former(place, choices[path], place.get(key), value)
         place[key] = value
+    return result
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Settings by their whole paths, e.g. `defense.name`."""
+    result: Settings = {}
+    for name, value in settings.items():
+        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return result
 
 
