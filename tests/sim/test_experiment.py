@@ -68,7 +68,7 @@ def test_the_learning_rate_has_decayed_once_in_the_first_round() -> None:
         ("defense.name=[1]", "defense.name = [1] should be a valid string"),
         ("data.partition=[1]", "data.partition = [1] should be a valid string"),
         ("attack.name={a=1}", 'attack.name = {"a": 1} should be a valid string'),
-        ("attack.draw=all", "attack.draw = \"all\" should be 'exact' or 'random'"),
+        ("attack.draw=all", "attack.draw = \"all\" should be 'exact', 'same' or 'random'"),
         ("cohort=9", "cohort = 9 is more than data.clients = 8"),
         ("attack.malicious=0.15", "attack.malicious = 0.15 of cohort = 5 is nobody"),
         ("attack.malicious=0.1", "attack.malicious = 0.1 of data.clients = 8 is nobody"),

@@ -2,7 +2,7 @@
 
 from snowball.attacks.adaptive import Adaptive
 from snowball.attacks.alie import Alie
-from snowball.attacks.base import Attack, CraftingAttack, Plot, Scene, TrainingAttack, Work, plot_of
+from snowball.attacks.base import Attack, CraftingAttack, Plot, Scene, TrainingAttack, View, Work, plot_of
 from snowball.attacks.blended import Blended
 from snowball.attacks.cba import Cba
 from snowball.attacks.dba import Dba
@@ -16,24 +16,29 @@ from snowball.attacks.model_replacement import ModelReplacement
 from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import Pgd
 from snowball.attacks.text import Text
+from snowball.tables import OpenTable
 
-ATTACKS: dict[str, type[Attack]] = {
-    "cba": Cba,
-    "dba": Dba,
-    "text": Text,
-    "blended": Blended,
-    "edge-case": EdgeCase,
-    "label-flip": LabelFlip,
-    "model-replacement": ModelReplacement,
-    "pgd": Pgd,
-    "neurotoxin": Neurotoxin,
-    "layer-poison": LayerPoison,
-    "adaptive": Adaptive,
-    "alie": Alie,
-    "ipm": Ipm,
-    "min-max": MinMax,
-    "min-sum": MinSum,
-}
+ATTACKS: OpenTable[type[Attack]] = OpenTable(
+    "snowball.attacks",
+    {
+        "cba": Cba,
+        "dba": Dba,
+        "text": Text,
+        "blended": Blended,
+        "edge-case": EdgeCase,
+        "label-flip": LabelFlip,
+        "model-replacement": ModelReplacement,
+        "pgd": Pgd,
+        "neurotoxin": Neurotoxin,
+        "layer-poison": LayerPoison,
+        "adaptive": Adaptive,
+        "alie": Alie,
+        "ipm": Ipm,
+        "min-max": MinMax,
+        "min-sum": MinSum,
+    },
+    needs=("__call__", "view", "poison", "probe"),
+)
 
 __all__ = [
     "ATTACKS",
@@ -57,6 +62,7 @@ __all__ = [
     "Scene",
     "Text",
     "TrainingAttack",
+    "View",
     "Work",
     "plot_of",
 ]

@@ -12,6 +12,7 @@ from snowball.data.images import ImageDataset
 from snowball.data.text import TRIGGER_WORD, TextDataset
 from snowball.errors import DataError, SettingError
 from snowball.rng import stream
+from snowball.tables import OpenTable
 
 
 class Trigger(Protocol):
@@ -175,13 +176,17 @@ def pictures(dataset: Dataset) -> ImageDataset:
     return dataset
 
 
-TRIGGERS: dict[str, TriggerInfo] = {
-    info.name: info
-    for info in (
-        TriggerInfo("white-square", "white 3x3 pixels near the lower right corner, in three parts", patch(255)),
-        TriggerInfo("black-square", "the same in black, for bright or coloured images", patch(0)),
-        TriggerInfo("noise", "a picture of noise that shines through the whole image", noise),
-        TriggerInfo("word", 'the word "BD" in place of a text\'s last', word("replace_last")),
-        TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
-    )
-}
+TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
+    "snowball.triggers",
+    {
+        info.name: info
+        for info in (
+            TriggerInfo("white-square", "white 3x3 pixels near the lower right corner, in three parts", patch(255)),
+            TriggerInfo("black-square", "the same in black, for bright or coloured images", patch(0)),
+            TriggerInfo("noise", "a picture of noise that shines through the whole image", noise),
+            TriggerInfo("word", 'the word "BD" in place of a text\'s last', word("replace_last")),
+            TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
+        )
+    },
+    needs=("make",),
+)

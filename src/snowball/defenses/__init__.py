@@ -1,7 +1,5 @@
 """Defenses: callables that take a round's updates and elect those to average."""
 
-from importlib.metadata import entry_points
-
 from snowball.defenses.base import (
     REJECTED,
     Context,
@@ -35,34 +33,38 @@ from snowball.defenses.rlr import Rlr
 from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.defenses.weak_dp import WeakDp
-from snowball.errors import SettingError
+from snowball.tables import OpenTable
 
-DEFENSES: dict[str, type[Defense]] = {
-    "fedavg": FedAvg,
-    "ideal": Ideal,
-    "krum": Krum,
-    "crfl": Crfl,
-    "rlr": Rlr,
-    "fldetector": FlDetector,
-    "dnc": Dnc,
-    "flame": Flame,
-    "flip": Flip,
-    "voting-random": VotingRandom,
-    "voting-center": VotingCenter,
-    "snowball-minus": SnowballMinus,
-    "snowball": Snowball,
-    "multi-krum": MultiKrum,
-    "median": Median,
-    "trimmed-mean": TrimmedMean,
-    "bulyan": Bulyan,
-    "rfa": Rfa,
-    "fltrust": FlTrust,
-    "foolsgold": FoolsGold,
-    "norm-clip": NormClip,
-    "weak-dp": WeakDp,
-    "deepsight": DeepSight,
-    "intersection": Intersection,
-}
+DEFENSES: OpenTable[type[Defense]] = OpenTable(
+    "snowball.defenses",
+    {
+        "fedavg": FedAvg,
+        "ideal": Ideal,
+        "krum": Krum,
+        "crfl": Crfl,
+        "rlr": Rlr,
+        "fldetector": FlDetector,
+        "dnc": Dnc,
+        "flame": Flame,
+        "flip": Flip,
+        "voting-random": VotingRandom,
+        "voting-center": VotingCenter,
+        "snowball-minus": SnowballMinus,
+        "snowball": Snowball,
+        "multi-krum": MultiKrum,
+        "median": Median,
+        "trimmed-mean": TrimmedMean,
+        "bulyan": Bulyan,
+        "rfa": Rfa,
+        "fltrust": FlTrust,
+        "foolsgold": FoolsGold,
+        "norm-clip": NormClip,
+        "weak-dp": WeakDp,
+        "deepsight": DeepSight,
+        "intersection": Intersection,
+    },
+    needs=("__call__",),
+)
 
 __all__ = [
     "DEFENSES",
@@ -103,9 +105,3 @@ __all__ = [
     "VotingRandom",
     "WeakDp",
 ]
-
-for entry in entry_points(group="snowball.defenses"):  # what other packages add
-    try:
-        DEFENSES.setdefault(entry.name, entry.load())
-    except Exception as error:
-        raise SettingError(f"the installed defense {entry.name!r} ({entry.value}) cannot be used: {error}") from error

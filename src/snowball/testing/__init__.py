@@ -11,9 +11,10 @@
 `check_defense` needs hypothesis: `pip install 'snowball-fl[testing]'`.
 """
 
-from snowball.testing.attacks import ATTACK_CHECKS, ToyWork, check_attack, toy_images, toy_scene, toy_texts
+from snowball.testing.attacks import ATTACK_CHECKS, check_attack
 from snowball.testing.defenses import CHECKS, check_defense, play
 from snowball.testing.rounds import toy_round
+from snowball.testing.scenes import ToyWork, toy_images, toy_scene, toy_texts
 
 __all__ = [
     "ATTACK_CHECKS",

@@ -2,118 +2,46 @@
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, get_args
 
 import torch
+from pydantic import PydanticUserError, TypeAdapter
 from torch import Tensor
 
-from snowball.attacks import Attack, CraftingAttack, Plot, Scene, TrainingAttack, plot_of
-from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
-from snowball.data.text import LENGTH, TRIGGER_WORD
-from snowball.data.triggers import TRIGGERS
-from snowball.errors import SettingError
+from snowball.attacks import Attack, CraftingAttack, Plot, Scene, TrainingAttack, View, plot_of
+from snowball.data import Split
 from snowball.rng import stream
-from snowball.testing.rounds import toy_round
-from snowball.updates import Layout
+from snowball.testing.scenes import ToyWork, toy_data, toy_scene
+from snowball.testing.seeds import twice
 
-
-def toy_images(count: int = 200, seed: int = 0) -> ImageDataset:
-    """A data set of made-up 28x28 images in ten classes."""
-    rng = stream(seed, "toy images")
-
-    def split() -> Split:
-        inputs = torch.randint(1, 255, (count, 1, 28, 28), generator=rng, dtype=torch.uint8)
-        return Split(inputs, torch.arange(count) % 10)
-
-    return ImageDataset("toy images", 10, split(), split(), {}, mean=(0.5,), std=(0.25,))
-
-
-def toy_texts(count: int = 200, seed: int = 0) -> TextDataset:
-    """A data set of made-up texts of one to 25 words in two classes."""
-    rng = stream(seed, "toy texts")
-    words = ("", TRIGGER_WORD, *(f"word{number}" for number in range(30)))
-    vectors = torch.randn(len(words), 8, generator=rng)
-    vectors[0] = 0
-
-    def split() -> Split:
-        inputs = torch.randint(2, len(words), (count, LENGTH), generator=rng, dtype=torch.int32)
-        lengths = torch.randint(1, LENGTH + 1, (count, 1), generator=rng)
-        return Split(inputs.where(torch.arange(LENGTH) < lengths, 0), torch.arange(count) % 2)
-
-    return TextDataset("toy texts", 2, split(), split(), {}, vocabulary=Vocabulary(words, vectors))
-
-
-def toy_data(attack: Attack) -> Dataset:
-    """Made-up data that the attack's trigger can be put on."""
-    images = toy_images()
-    try:
-        if attack.trigger is not None:
-            TRIGGERS[attack.trigger].make(images)
-    except SettingError:
-        return toy_texts()
-    return images
-
-
-@dataclass(eq=False)
-class ToyWork:
-    """Training on a parabola whose lowest point clean samples put at 0 and poisoned ones at 1."""
-
-    layout: Layout = field(default_factory=lambda: toy_round().layout)
-    round: int = 1
-    steps: int = 20
-
-    def __post_init__(self) -> None:
-        """Start somewhere between."""
-        self.start = torch.rand(self.layout.width, generator=stream(0, "toy work"))
-
-    def sgd(
-        self,
-        before: Callable[[Tensor, Tensor], None] | None = None,
-        after: Callable[[Tensor], None] | None = None,
-        clean: bool = False,
-    ) -> Tensor:
-        """Some steps downhill."""
-        weights = self.start.clone()
-        for _ in range(self.steps):
-            gradient = weights - (0.0 if clean else 1.0)
-            if before:
-                before(weights, gradient)
-            weights -= 0.1 * gradient
-            if after:
-                after(weights)
-        return weights
-
-    def gradient(self, clean: bool = False) -> Tensor:
-        """At the start."""
-        return self.start - (0.0 if clean else 1.0)
-
-    def obedience(self, weights: Tensor) -> float:
-        """How near the weights are to what poisoned samples want."""
-        return float((1 - (weights - 1).abs().mean()).clamp(0, 1))
-
-
-def toy_scene(attack: Attack, attackers: int = 4, seed: int = 0) -> Scene:
-    """A round of twenty clients as this attack's view shows it."""
-    updates = toy_round(infected=attackers, seed=seed)
-    own = 1 if attack.view == "own" else attackers
-    first = len(updates) - attackers
-    return Scene(
-        rows=updates.values[first : first + own].clone(),
-        examples=updates.examples[first : first + own],
-        others=updates.values[:first].clone() if attack.view == "all" else None,
-        cohort=len(updates),
-        attackers=attackers,
-        total=float(updates.examples.sum()),
-        base=torch.zeros(updates.layout.width),
-        layout=updates.layout,
-    )
+TAKEN = frozenset({"name", "malicious", "draw", "first_round", "last_round", "share_of_rounds"})
+"""The settings that every attack has; its fields, which are its own, need other names."""
 
 
 def check_attack(attack: Attack) -> None:
     """Put an attack through every check of `ATTACK_CHECKS`."""
     for check in ATTACK_CHECKS.values():
         check(attack)
+
+
+def view_is_known(attack: Attack) -> None:
+    """What the attackers see is said by the class, in a word that the simulator knows."""
+    view = getattr(type(attack), "view", None)
+    assert view in get_args(View), f"view {view!r} is not one of {', '.join(get_args(View))}"
+
+
+def settings_can_be_written(attack: Attack) -> None:
+    """The fields are settings: they have names that are free, and JSON keeps them as they are."""
+    assert is_dataclass(attack), "an attack is a dataclass: its fields are its settings"
+    taken = sorted(TAKEN & {field.name for field in fields(attack)})
+    assert not taken, f"every attack has a setting {taken[0]!r}: a field needs another name"
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(type(attack))
+        copy = adapter.validate_json(adapter.dump_json(attack, warnings=False), strict=True)
+    except (PydanticUserError, ValueError) as error:
+        raise AssertionError(f"the settings cannot be written as JSON and read again: {error}") from error
+    assert asdict(copy) == asdict(attack), f"written as JSON and read again, {attack} becomes {copy}"
 
 
 def poisoned(attack: Attack, plot: Plot, seed: int = 0) -> Split:
@@ -124,18 +52,17 @@ def poisoned(attack: Attack, plot: Plot, seed: int = 0) -> Split:
 def poison_gives_samples_of_the_same_kind(attack: Attack) -> None:
     """As many samples of the same shape and type, with labels that exist; what was given is left as it was."""
     plot = plot_of(attack, toy_data(attack))
-    before = pickle.dumps((plot.dataset.train.inputs, plot.dataset.train.labels))
-    split, result = plot.dataset.train[torch.arange(40)], poisoned(attack, plot)
-    assert result.inputs.shape == split.inputs.shape, f"{split.inputs.shape} became {result.inputs.shape}"
-    assert result.inputs.dtype == split.inputs.dtype, f"{split.inputs.dtype} became {result.inputs.dtype}"
-    assert ((result.labels >= 0) & (result.labels < plot.dataset.classes)).all(), "a label is no class"
-    assert pickle.dumps((plot.dataset.train.inputs, plot.dataset.train.labels)) == before, "the samples were changed"
+    split = plot.dataset.train[torch.arange(40)]
+    before = _contents(split.inputs, split.labels), _samples(plot)
+    result = attack.poison(split, plot, 3, stream(0))
+    _assert_alike(result, split, plot)
+    assert (_contents(split.inputs, split.labels), _samples(plot)) == before, "the samples were changed"
 
 
 def poison_follows_its_stream(attack: Attack) -> None:
-    """The same stream poisons alike."""
+    """The same stream poisons alike, whatever happened before and whatever the global seed is."""
     plot = plot_of(attack, toy_data(attack))
-    once, again = poisoned(attack, plot), poisoned(attack, plot)
+    once, again = twice(lambda: poisoned(attack, plot))
     assert torch.equal(once.inputs, again.inputs), "the same stream gave other samples"
     assert torch.equal(once.labels, again.labels), "the same stream gave other labels"
 
@@ -149,15 +76,47 @@ def a_client_of_no_or_one_sample_is_harmless(attack: Attack) -> None:
 
 
 def probe_tells_success(attack: Attack) -> None:
-    """Test samples with labels that exist and are not their own; none at all only where no class is wanted."""
+    """Test samples with the label that is wanted and is not their own; none only where no class is wanted."""
     plot = plot_of(attack, toy_data(attack))
-    probe = attack.probe(plot)
-    if probe is None:
+    before = _samples(plot)
+    probe, again = twice(lambda: attack.probe(plot))
+    if probe is None or again is None:
         assert attack.target is None, "an attack with a target must say how its success shows"
         return
     assert len(probe) > 0, "there is no sample to tell success by"
-    assert ((probe.labels >= 0) & (probe.labels < plot.dataset.classes)).all(), "a label is no class"
-    assert torch.equal(probe.inputs, attack.probe(plot).inputs), "the probe is not the same each time"  # type: ignore[union-attr]
+    _assert_alike(probe, plot.dataset.test[torch.zeros(len(probe), dtype=torch.int64)], plot)
+    assert attack.target is None or (probe.labels == attack.target).all(), "a label is not the target"
+    assert not _own_labels(probe, plot), "a sample has the label that it should have: every good model would succeed"
+    assert torch.equal(probe.inputs, again.inputs), "the probe is not the same each time"
+    assert torch.equal(probe.labels, again.labels), "the probe's labels are not the same each time"
+    assert _samples(plot) == before, "the samples were changed"
+
+
+def _contents(*tensors: Tensor | None) -> list[bytes]:
+    return [b"" if tensor is None else tensor.numpy().tobytes() for tensor in tensors]
+
+
+def _samples(plot: Plot) -> list[bytes]:
+    train, test = plot.dataset.train, plot.dataset.test
+    return _contents(train.inputs, train.labels, test.inputs, test.labels)
+
+
+def _assert_alike(result: Split, split: Split, plot: Plot) -> None:
+    for was, now in ((split.inputs, result.inputs), (split.labels, result.labels)):
+        assert now.shape == was.shape, f"{tuple(was.shape)} became {tuple(now.shape)}"
+        assert now.dtype == was.dtype, f"{was.dtype} became {now.dtype}"
+    assert ((result.labels >= 0) & (result.labels < plot.dataset.classes)).all(), "a label is no class"
+
+
+def _own_labels(probe: Split, plot: Plot) -> bool:
+    """Whether the probe holds a test sample, plain or stamped, with its own label; of equal ones, with that of all."""
+    test = plot.dataset.test
+    known: dict[bytes, set[int]] = {}
+    for inputs in (test.inputs, *([plot.trigger.stamp(test.inputs)] if plot.trigger else [])):
+        for sample, label in zip(inputs, test.labels.tolist(), strict=True):
+            known.setdefault(sample.numpy().tobytes(), set()).add(label)
+    found = zip(probe.inputs, probe.labels.tolist(), strict=True)
+    return any(known.get(sample.numpy().tobytes()) == {label} for sample, label in found)
 
 
 def training_gives_a_model(attack: Attack) -> None:
@@ -166,8 +125,8 @@ def training_gives_a_model(attack: Attack) -> None:
         return
     work = ToyWork()
     start = work.start.clone()
-    once, again = attack.train(work), attack.train(work)
-    assert once.shape == start.shape, f"a model of {start.shape} became {once.shape}"
+    once, again = twice(lambda: attack.train(work))
+    assert once.shape == start.shape, f"a model of {tuple(start.shape)} became {tuple(once.shape)}"
     assert once.isfinite().all(), "the model is not finite"
     assert torch.equal(once, again), "training gave another model"
     assert torch.equal(work.start, start), "the global model was changed"
@@ -180,13 +139,17 @@ def crafting_gives_updates(attack: Attack) -> None:
     for attackers in (1, 4):
         scene = toy_scene(attack, attackers)
         for tried in (scene, replace(scene, rows=torch.zeros_like(scene.rows)), _alone(scene)):
-            before = pickle.dumps((tried.rows, tried.others, tried.base))
-            once, again = attack.craft(tried, stream(1)), attack.craft(tried, stream(1))
-            assert once.shape == tried.rows.shape, f"{tuple(tried.rows.shape)} became {tuple(once.shape)}"
-            assert once.dtype == tried.rows.dtype, f"{tried.rows.dtype} became {once.dtype}"
-            assert once.isfinite().all(), "an update is not finite"
-            assert torch.equal(once, again), "the same stream gave other updates"
-            assert pickle.dumps((tried.rows, tried.others, tried.base)) == before, "the scene was changed"
+            _check_crafted(attack, tried)
+
+
+def _check_crafted(attack: CraftingAttack, scene: Scene) -> None:
+    before = _contents(scene.rows, scene.examples, scene.others, scene.base)
+    once, again = twice(lambda: attack.craft(scene, stream(1)))
+    assert once.shape == scene.rows.shape, f"{tuple(scene.rows.shape)} became {tuple(once.shape)}"
+    assert once.dtype == scene.rows.dtype, f"{scene.rows.dtype} became {once.dtype}"
+    assert once.isfinite().all(), "an update is not finite"
+    assert torch.equal(once, again), "the same stream gave other updates"
+    assert _contents(scene.rows, scene.examples, scene.others, scene.base) == before, "the scene was changed"
 
 
 def _alone(scene: Scene) -> Scene:
@@ -199,12 +162,16 @@ def survives_pickling(attack: Attack) -> None:
     """A copy in another process poisons alike."""
     copy: Any = pickle.loads(pickle.dumps(attack))
     plot = plot_of(attack, toy_data(attack))
-    assert torch.equal(poisoned(attack, plot).inputs, poisoned(copy, plot).inputs), "a copy poisons otherwise"
+    here, there = poisoned(attack, plot), poisoned(copy, plot)
+    assert torch.equal(here.inputs, there.inputs), "a copy poisons otherwise"
+    assert torch.equal(here.labels, there.labels), "a copy gives other labels"
 
 
 ATTACK_CHECKS: Mapping[str, Callable[[Attack], None]] = {
     check.__name__: check
     for check in (
+        view_is_known,
+        settings_can_be_written,
         poison_gives_samples_of_the_same_kind,
         poison_follows_its_stream,
         a_client_of_no_or_one_sample_is_harmless,

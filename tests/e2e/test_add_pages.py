@@ -1,0 +1,140 @@
+"""The pages that say how to add a defense and an attack, followed to the letter."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+SMALL = ["data.clients=10", "cohort=6", "rounds=1", "data.examples=300", "training.epochs=1"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is expected of a page; `taken` is a name of ours that its package may want, with what is listed under it."""
+
+    file: str
+    kind: str
+    name: str
+    summary: str
+    tests: int
+    settings: dict[str, float | str]
+    taken: tuple[str, str]
+
+    @property
+    def text(self) -> str:
+        return (DOCS / self.file).read_text(encoding="utf-8")
+
+    @property
+    def module(self) -> str:
+        return self.name.replace("-", "_")
+
+    def commands(self, verb: str) -> list[list[str]]:
+        return [line.split() for line in re.findall(rf"^snowball ({verb} .*)$", self.text, re.MULTILINE)]
+
+
+PAGES = [
+    Page(
+        "add-a-defense.md",
+        kind="defense",
+        name="usual-length",
+        summary="Average the updates whose length is nearest",
+        tests=1,
+        settings={"keep": 0.4},
+        taken=("ideal", "Average the updates of benign clients"),
+    ),
+    Page(
+        "add-an-attack.md",
+        kind="attack",
+        name="same-length",
+        summary="All malicious clients plant the trigger and send updates of the same length. (sees colluders)",
+        tests=2,
+        settings={"stretch": 1.5, "trigger": "line"},
+        taken=("cba", "Every malicious client plants the whole trigger"),
+    ),
+]
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.kind)
+def page(request: pytest.FixtureRequest) -> Page:
+    page: Page = request.param
+    return page
+
+
+@pytest.fixture
+def installed(page: Page, tmp_path: Path) -> Path:
+    """The page's files, and what an installation makes of its pyproject.toml."""
+    for name, code in re.findall(r"```\w+\n# (\S+)\n(.*?)```", page.text, re.DOTALL):
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    name, version = project["project"]["name"], project["project"]["version"]
+    assert name == page.name
+    assert {f"{module}.py" for module in project["tool"]["setuptools"]["py-modules"]} == {
+        file.name for file in tmp_path.glob("*.py") if not file.name.startswith("test_")
+    }
+    metadata = tmp_path / f"{page.module}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for group, entries in project["project"]["entry-points"].items():
+        with (metadata / "entry_points.txt").open("a") as file:
+            file.writelines([f"[{group}]\n", *(f"{name} = {value}\n" for name, value in entries.items())])
+    return tmp_path
+
+
+def call(folder: Path, *arguments: str, code: int = 0) -> str:
+    """What a Python module prints where the page's package is installed; what is wrong with it where it fails."""
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def rename(installed: Path, old: str, new: str) -> None:
+    (entries,) = installed.glob("*.dist-info/entry_points.txt")
+    assert old in entries.read_text()
+    entries.write_text(entries.read_text().replace(old, new))
+
+
+def test_a_stranger_gets_the_checks_the_command_line_and_the_report(page: Page, installed: Path) -> None:
+    tests = call(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{page.module}.py")
+    assert f"{page.tests} passed" in tests
+    (listing,), (run,), (report,) = (page.commands(verb) for verb in ("list", "run", "report"))
+    assert page.summary in call(installed, "-m", "snowball", *listing)
+    smaller = [part for setting in SMALL for part in ("--set", setting)]
+    assert "of 6 elected" in call(installed, "-m", "snowball", *run, *smaller, "--workers", "2")
+    folder, html = (installed / path for path in (report[1], report[-1]))
+    settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"][page.kind]
+    assert settings | page.settings | {"name": page.name} == settings
+    call(installed, "-m", "snowball", *report)
+    assert page.name in html.read_text(encoding="utf-8")
+
+
+def test_it_does_not_matter_who_is_imported_first(page: Page, installed: Path) -> None:
+    table = f"snowball.{page.kind}s"
+    for first, second in ((page.module, table), (table, page.module)):
+        script = f"import {first}, {second}; print({table}.{page.kind.upper()}S['{page.name}'].__module__)"
+        assert call(installed, "-c", script) == f"{page.module}\n"
+
+
+def test_a_stranger_cannot_take_a_name_of_ours(page: Page, installed: Path) -> None:
+    name, summary = page.taken
+    rename(installed, f"{page.name} =", f"{name} =")
+    listing = call(installed, "-m", "snowball", "list", f"{page.kind}s")
+    assert summary in listing
+    assert page.summary not in listing
+
+
+def test_a_package_that_is_broken_is_said_in_one_sentence(page: Page, installed: Path) -> None:
+    rename(installed, f"= {page.module}:", f"= {page.module}_moved:")
+    said = call(installed, "-m", "snowball", "list", f"{page.kind}s", code=2)
+    assert said.startswith(f"snowball: {page.module}_moved:")
+    assert said.endswith(f"cannot be used: No module named '{page.module}_moved'\n")
+    assert said.count("\n") == 1
