@@ -1,6 +1,7 @@
 import errno
 import json
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,7 +65,7 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    commands = ("demo", "run", "report", "list", "data", "doctor", "bench")
+    commands = ("demo", "run", "report", "list", "data", "show", "doctor", "bench")
     assert all(f"  {command} " in done.stdout for command in commands)
 
 
@@ -112,6 +113,14 @@ def test_the_folder_is_named_for_preset_and_seed(call: Call, tmp_path: Path, mon
         ),
         (["run", "demo", "--set", "defense=snowball"], DID_YOU_MEAN),
         (["data", "fetch", "mnst"], "snowball: 'mnst' is not a data set; did you mean 'mnist'?"),
+        (
+            ["show", "trigger", "white-sqare"],
+            "snowball: 'white-sqare' is not a trigger; did you mean 'white-square'?",
+        ),
+        (
+            ["show", "trigger", "word", "--data", "mnist-sample"],
+            "snowball: a word is no trigger for the samples of mnist-sample, which are not texts",
+        ),
     ],
 )
 def test_a_fault_is_one_line_and_exit_code_2(call: Call, arguments: list[str], sentence: str) -> None:
@@ -142,6 +151,7 @@ def test_a_wrong_option_has_no_traceback(call: Call, option: str) -> None:
         ("attacks", "dba"),
         ("datasets", "mnist-sample"),
         ("models", "cnn-quarter"),
+        ("triggers", "white-square"),
         ("presets", "paper/mnist"),
     ],
 )
@@ -181,6 +191,48 @@ def test_a_faulty_place_is_said_where_it_matters(call: Call, monkeypatch: pytest
     faults = {entry["name"]: entry["fault"] for entry in json.loads(call("list", "datasets", "--json")[1])}
     assert faults["mnist-sample"] is None
     assert "nowhere" in faults["mnist"]
+
+
+def test_a_trigger_is_shown_with_no_data_on_the_machine(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SNOWBALL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code, output, _ = call("show", "trigger", "white-square")
+    assert code == 0
+    assert output.startswith("white-square: white 3x3 pixels")
+    assert "on a sample of mnist-sample, class 1\n9 of 784 pixels change; @ is white\n" in output
+    assert "\x1b" not in output
+    code, output, _ = call("show", "trigger", "word", "--data", "sent140")
+    assert code == 2
+    code, output, _ = call("show", "trigger", "word")
+    assert code == 0
+    assert "it was a lovely [BD]" in output
+
+
+def test_a_terminal_gets_colours_unless_it_wants_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert re.search(r"\x1b\[38;[\d;]+m▀", call("show", "trigger", "white-square")[1])
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "▀" not in call("show", "trigger", "white-square")[1]
+
+
+def test_the_pictures_of_a_trigger_go_to_a_file(call: Call, tmp_path: Path) -> None:
+    code, output, _ = call("show", "trigger", "noise", "--png", tmp_path / "noise.png")
+    assert code == 0
+    assert output.endswith(f"The picture is {tmp_path / 'noise.png'}.\n")
+    file = (tmp_path / "noise.png").read_bytes()
+    assert file.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", file[16:24]) == (8 * 2 * 32, 8 * 32)  # two of 28x28, each with an edge of 2
+    text = fault(call, "show", "trigger", "word", "--png", tmp_path / "word.png")
+    assert text == "snowball: word is a trigger of texts, and a PNG file holds pictures: leave --png out"
+    assert not (tmp_path / "word.png").exists()
+    assert "nowhere/a.png cannot be used" in fault(
+        call, "show", "trigger", "noise", "--png", tmp_path / "nowhere" / "a.png"
+    )
 
 
 def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

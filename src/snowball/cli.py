@@ -267,7 +267,7 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) 
 
 @show_app.command("trigger")
 def show_trigger(
-    name: Annotated[str, typer.Argument(help="A trigger's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A trigger's name; `snowball list triggers`.")],
     data: Annotated[str | None, typer.Option(help="The data set whose sample carries it.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the pictures to a file, too.")] = None,
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from snowball.data.preview import preview_of
 from snowball.records import RunFolder
 from snowball.report import write_html
 
@@ -151,6 +152,21 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
     assert (seen["round"], seen["points"], seen["bars"]) == ("1 of 1", 50, 50)
     assert hostile in seen["facts"]
     assert hostile in seen["first"]
+
+
+def test_triggers_are_drawn_in_whole_pixels_on_a_phone(tmp_path: Path) -> None:
+    names, data = ("white-square", "noise", "word"), {"file": "f" * 150, "sha256": "ab" * 32, "words": 3}
+    runs = [RunFolder.create(tmp_path / name, {"trigger": preview_of(name).plain(), "data": data}) for name in names]
+    steps = """seen.page = look();
+        seen.shown = [...page.images].map((each) => [each.complete, each.naturalWidth, each.width, each.height]);
+        seen.tops = [...page.images].slice(0, 2).map((each) => each.getBoundingClientRect().top);
+        seen.crisp = view.getComputedStyle(page.images[0]).imageRendering;
+        seen.marks = [...page.querySelectorAll("mark")].map((each) => each.innerText);"""
+    seen = watch(tmp_path, runs, steps, width=390)
+    assert seen["shown"] == [[True, 28, 140, 140]] * 2 + [[True, 8, 96, 96]] * 3 + [[True, 28, 140, 140]] * 2
+    assert seen["tops"][0] == seen["tops"][1]
+    assert (seen["crisp"], seen["marks"], seen["page"]["overflow"]) == ("pixelated", ["BD"], 0)
+    assert all(request.startswith("data:image/png;") for request in seen["page"]["requests"])
 
 
 def test_runs_with_little_to_show(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
+import base64
 import json
 import re
+import struct
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plotly.offline import get_plotlyjs
@@ -122,3 +125,145 @@ def test_unfinished_and_empty_runs_and_runs_without_an_attack_have_a_page(make_r
 def test_a_report_on_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run to report on"):
         write_html([], tmp_path / "report.html")
+
+
+def png(width: int = 2, height: int = 3) -> str:
+    """The start of a PNG file, which says how large it is, in base64."""
+    header = struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 0, 0, 0, 0)
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + header).decode()
+
+
+PICTURE = {"clean": png(), "stamped": png(28, 28), "parts": [png(8, 8)] * 3, "changed": 9}
+TEXT = {"clean": ["all", "is", "well"], "stamped": ["all", "is", "BD"], "changed": [2]}
+SQUARE = {"name": "white-square", "summary": "white pixels", "data": "mnist-sample", "label": 7, "target": 1}
+DATA = {"source": "sample", "file": "mnist.npz", "complete": False, "train": 12000, "test": 2000, "sha256": "ab" * 32}
+
+
+def run_with(folder: Path, **fields: Any) -> RunFolder:
+    return RunFolder.create(folder, {"settings": {"defense": "fedavg", "data": {"name": "mnist-sample"}}, **fields})
+
+
+def images(page: str) -> list[dict[str, str | None]]:
+    return [attributes for tag, attributes in Outline(page).tags if tag == "img"]
+
+
+def test_runs_of_one_trigger_share_a_figure(tmp_path: Path) -> None:
+    trigger = {**SQUARE, "picture": PICTURE}
+    runs = [run_with(tmp_path / name, trigger=trigger) for name in ("one", "two")]
+    other = run_with(tmp_path / "other", trigger={**trigger, "target": 2})
+    page = render([*runs, other, run_with(tmp_path / "none", trigger=None)], tmp_path / "report.html")
+    assert page.count('<figure class="trigger">') == 2
+    assert "Runs: one and two." in page
+    assert "A sample of mnist-sample, class 7, which the attackers want to be taken for class 2; 9 of its" in page
+    shown = images(page)[:5]
+    assert [image["src"] for image in shown] == [
+        f"data:image/png;base64,{png(*size)}" for size in ((2, 3), (28, 28))
+    ] + [f"data:image/png;base64,{png(8, 8)}"] * 3
+    assert [(image["width"], image["height"]) for image in shown[:3]] == [("106", "159"), ("140", "140"), ("96", "96")]
+    assert [image["alt"] for image in shown[1:3]] == [
+        "white-square: the sample, stamped",
+        "white-square: the sample, part 1",
+    ]
+
+
+def test_a_trigger_of_words_is_quoted_and_marked(tmp_path: Path) -> None:
+    page = render([run_with(tmp_path / "a", trigger={**SQUARE, "text": TEXT})], tmp_path / "report.html")
+    assert "<blockquote>all is well</blockquote>" in page
+    assert "<blockquote>all is <mark>BD</mark></blockquote>" in page
+    assert not images(page)
+
+
+def test_the_page_has_no_figure_and_no_data_where_a_run_records_none(tmp_path: Path) -> None:
+    page = render([RunFolder.create(tmp_path / "old", {"settings": {"defense": "fedavg"}})], tmp_path / "report.html")
+    assert 'id="trigger-title"' not in page
+    assert 'id="loaded"' not in page
+
+
+def test_the_pictures_are_not_among_the_settings_again(tmp_path: Path) -> None:
+    page = render([run_with(tmp_path / "a", trigger={**SQUARE, "picture": PICTURE})], tmp_path / "report.html")
+    assert page.count(png(28, 28)) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "iVBORw0KGgo",
+        'x" onerror="alert(1)',
+        f"{png()}\n",
+        f'{png()}" onload="alert(1)',
+        f"data:image/png;base64,{png()}",
+        "\u2028" + png(),
+        base64.b64encode(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>").decode(),
+        png(0, 1),
+        png(30_000, 1),
+        png(1, 30_000),
+        base64.b64encode(base64.b64decode(png()) + bytes(1 << 18)).decode(),
+        base64.b64encode(b"GIF89a\0\0" + base64.b64decode(png())[8:]).decode(),
+        7,
+        None,
+        ["x"],
+        {"clean": png()},
+    ],
+)
+def test_what_is_no_picture_is_left_out(tmp_path: Path, content: Any) -> None:
+    page = render(
+        [
+            run_with(tmp_path / "clean", trigger={**SQUARE, "picture": {**PICTURE, "clean": content}}),
+            run_with(tmp_path / "part", trigger={**SQUARE, "picture": {**PICTURE, "parts": [content, png()]}}),
+        ],
+        tmp_path / "report.html",
+    )
+    assert page.count('<figure class="trigger">') == 1
+    assert [image["src"] for image in images(page)] == [
+        f"data:image/png;base64,{file}" for file in (png(), png(28, 28), png())
+    ]
+    assert not [attributes for _, attributes in Outline(page).tags if {"onerror", "onload"} & set(attributes)]
+
+
+ODD: list[Any] = [None, True, 7, -1.5, "", HOSTILE, [], [HOSTILE, None, 3, [[]]], {}, {"name": HOSTILE, "clean": 1}]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_records_of_wrong_types_break_nothing(tmp_path: Path, odd: Any) -> None:
+    trigger = {**SQUARE, "picture": PICTURE, "text": TEXT}
+    records = [
+        *({"trigger": changed} for changed in (odd, *({**trigger, name: odd} for name in trigger))),
+        *({"trigger": {**trigger, "picture": {**PICTURE, name: odd}}} for name in PICTURE),
+        *({"trigger": {**trigger, "text": {**TEXT, name: odd}}} for name in TEXT),
+        *({"data": changed} for changed in (odd, *({**DATA, name: odd} for name in (*DATA, HOSTILE)))),
+        {"settings": {"data": odd}, "data": DATA},
+    ]
+    runs = [RunFolder.create(tmp_path / f"{number}", {"settings": {}, **each}) for number, each in enumerate(records)]
+    outline = Outline(render(runs, tmp_path / "report.html"))
+    assert len(outline.scripts) == 3
+    assert all(
+        (attributes["src"] or "").startswith("data:image/png;") for tag, attributes in outline.tags if tag == "img"
+    )
+    assert not [tag for tag, attributes in outline.tags if "onerror" in attributes]
+
+
+def test_the_page_says_which_data_was_loaded(tmp_path: Path) -> None:
+    whole = {**DATA, "source": "folder", "complete": True, "writers": 3597, "vectors_sha256": "cd" * 32, "odd": [1]}
+    runs = [
+        run_with(tmp_path / "one", data=DATA),
+        run_with(tmp_path / "two", data=DATA),
+        run_with(tmp_path / "whole", data=whole),
+    ]
+    page = render(runs, tmp_path / "report.html")
+    table = page.split('<table id="loaded">')[1].split("</table>")[0]
+    assert table.count('<th scope="row">mnist-sample</th>') == 2
+    cells = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", table.split("<tbody>")[1])).strip()
+    subset = "mnist-sample mnist.npz shipped with the package a subset 12,000 2,000 abababababab… one and two"
+    complete = "mnist-sample mnist.npz in $SNOWBALL_DATA complete 12,000 2,000 abababababab…"
+    assert cells == f"{subset} {complete} writers: 3,597 vectors_sha256: cdcdcdcdcdcd… odd: – whole"  # noqa: RUF001
+    assert f'title="{"ab" * 32}"' in table
+    assert f'title="{"cd" * 32}"' in table
+
+
+def test_a_record_of_data_cannot_grow_without_end(tmp_path: Path) -> None:
+    data = {**DATA, "file": "f" * 9999, "train": 10**4000, **{f"more{number}": number for number in range(99)}}
+    page = render([run_with(tmp_path / "a", data=data)], tmp_path / "report.html")
+    table = page.split('<table id="loaded">')[1].split("</table>")[0]
+    assert len(table) < 8000
+    assert table.count("<div title") == 20

@@ -10,7 +10,8 @@ import torch
 from snowball.errors import RunError, SettingError
 from snowball.records import RunFolder
 from snowball.sim.experiment import Experiment
-from snowball.sim.run import flat, is_finished, run
+from snowball.sim.federation import Federation
+from snowball.sim.run import describe, flat, is_finished, run
 from snowball.sim.state import State, save_state
 
 MakeExperiment = Callable[..., Experiment]
@@ -27,10 +28,25 @@ def test_a_run_leaves_its_whole_folder(tiny: MakeExperiment, tmp_path: Path) -> 
     assert folder.rounds() == records
     assert Experiment.parse(folder.run["settings"]) == experiment
     assert {"python", "torch", "numpy", "snowball"} <= set(folder.run["versions"])
-    assert {"seed", "commit", "machine", "data", "started"} <= set(folder.run)
+    assert {"seed", "commit", "machine", "data", "trigger", "started"} <= set(folder.run)
     assert folder.run["data"]["sha256"]
     assert folder.summary() is not None
     assert is_finished(tmp_path / "run", experiment)
+
+
+def test_a_run_records_what_its_trigger_looks_like(tiny: MakeExperiment) -> None:
+    record = describe(Federation.of(tiny("attack.name=dba", "attack.target=5", "attack.trigger=white-square")))[
+        "trigger"
+    ]
+    assert (record["name"], record["data"], record["target"]) == ("white-square", "mnist-sample", 5)
+    assert record["label"] != 5
+    assert len(record["picture"]["parts"]) == 3
+    assert len(json.dumps(record)) < 4000
+
+
+@pytest.mark.parametrize("attack", ["none", "ipm", "edge-case"])
+def test_where_there_is_no_trigger_none_is_recorded(tiny: MakeExperiment, attack: str) -> None:
+    assert describe(Federation.of(tiny(f"attack.name={attack}")))["trigger"] is None
 
 
 def stop_after(rounds: int, experiment: Experiment, path: Path) -> None:

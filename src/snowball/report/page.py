@@ -14,8 +14,10 @@ from plotly.offline import get_plotlyjs
 
 from snowball.errors import RunError
 from snowball.records import Record, RunFolder, finite, write_bytes
+from snowball.report.data import loaded
 from snowball.report.story import headline, outcome, story
 from snowball.report.table import HEADERS, STAGES, run_names, table
+from snowball.report.trigger import figures
 
 MOST_FACTS = 24
 """Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
@@ -33,7 +35,9 @@ def write_html(folders: Sequence[RunFolder], path: str | Path) -> None:
         story=story(rows),
         headers=HEADERS,
         rows=[(row.cells(), outcome(row.last_main_accuracy, row.last_backdoor_accuracy)) for row in rows],
-        settings=[(row.name, json.dumps(folder.run, indent=2)) for row, folder in zip(rows, folders, strict=True)],
+        figures=figures(folders),
+        loaded=loaded(folders),
+        settings=[(row.name, _settings(folder)) for row, folder in zip(rows, folders, strict=True)],
         data=Markup(safe_json(page_data(folders))),
         style=Markup(_asset("page.css")),
         plotly=Markup(plotly),
@@ -101,6 +105,11 @@ def short(value: Any) -> Any:
         return value
     rounded = float(f"{value:.5g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def _settings(folder: RunFolder) -> str:
+    """A run's record but for its trigger, which has a place of its own on the page."""
+    return json.dumps({name: value for name, value in folder.run.items() if name != "trigger"}, indent=2)
 
 
 def _asset(name: str) -> str:

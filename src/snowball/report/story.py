@@ -35,7 +35,7 @@ def headline(rows: Sequence[Row]) -> str:
     """What happened, in one line."""
     groups = _grouped(rows)
     if len(rows) <= FEW:
-        parts = [f"{_listing([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
+        parts = [f"{listing([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
     else:
         parts = [f"{len(group)} of {len(rows)} runs {OUTCOMES[key]}" for key, group in groups.items()]
     return "; ".join(parts) + "."
@@ -78,7 +78,7 @@ def _best_round(row: Row) -> str:
 
 def _group_sentences(rows: Sequence[Row]) -> list[str]:
     return [
-        f"{_listing([row.name for row in group])} {OUTCOMES[key]}{_ranges(group)}."
+        f"{listing([row.name for row in group])} {OUTCOMES[key]}{_ranges(group)}."
         for key, group in _grouped(rows).items()
     ]
 
@@ -99,7 +99,8 @@ def _range(values: Sequence[float | None]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _listing(names: Sequence[str]) -> str:
+def listing(names: Sequence[str]) -> str:
+    """Names in prose, a few of them and how many more there are."""
     shown = list(names) if len(names) <= FEW else [*names[: FEW - 1], f"{len(names) - FEW + 1} more"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 

@@ -1,5 +1,6 @@
 """The table of runs: one row a run, recomputed from its rounds, so that an unfinished run has one too."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,15 @@ def run_names(folders: Sequence[RunFolder]) -> list[str]:
         return names
     shared = os.path.commonpath(paths)
     return [path.relative_to(shared).as_posix() for path in paths]
+
+
+def distinct(folders: Sequence[RunFolder], pick: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[str]]]:
+    """What is picked from the runs' records, each once, and the names of the runs that have it."""
+    found: dict[str, tuple[Any, list[str]]] = {}
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        value = pick(folder.run)
+        found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(name)
+    return list(found.values())
 
 
 def setting_name(run: dict[str, Any], setting: str) -> str:

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from snowball.data.preview import preview
 from snowball.errors import RunError
 from snowball.records import CHECKPOINT, ROUNDS, RUN, Record, RunFolder
 from snowball.sim.engine import Engine, Serial
@@ -90,8 +91,17 @@ def describe(federation: Federation) -> dict[str, Any]:
         "commit": commit(),
         "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "data": dict(federation.dataset.provenance),
+        "trigger": trigger(federation),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def trigger(federation: Federation) -> dict[str, Any] | None:
+    """What the attack's trigger looks like, where it has one."""
+    attack, plot = federation.attack, federation.plot
+    if attack is None or plot is None or attack.trigger is None:
+        return None
+    return preview(attack.trigger, plot.mark, plot.dataset, attack.target).plain()
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,80 @@
+"""Which data the runs were made of, as their records have it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snowball.records import RunFolder
+from snowball.report.story import listing
+from snowball.report.table import ABSENT, distinct, setting_name
+
+SOURCES = {
+    "sample": "shipped with the package",
+    "folder": "in $SNOWBALL_DATA",
+    "cache": "in the user's cache",
+    "download": "downloaded",
+}
+COMPLETE = {True: "complete", False: "a subset"}
+KNOWN = ("source", "file", "complete", "train", "test", "sha256")
+"""What the record of every data set has; the rest are facts of their own."""
+
+MOST, LONGEST, SHORT = 20, 200, 12
+"""Facts of a data set, characters of one, and characters of a checksum that are shown at most."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a cell shows, and the whole of it where that is longer."""
+
+    text: str
+    whole: str = ""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One copy of a data set.
+
+    Attributes:
+        more: facts that only some data sets have, by name.
+    """
+
+    name: str
+    file: Fact
+    source: str
+    complete: str
+    train: Fact
+    test: Fact
+    checksum: Fact
+    more: tuple[tuple[str, Fact], ...]
+    runs: Fact
+
+
+def loaded(folders: Sequence[RunFolder]) -> list[Loaded]:
+    """An entry a distinct copy of a data set, of the runs that record one."""
+    copies = distinct(folders, lambda run: (setting_name(run, "data"), run.get("data")))
+    return [_loaded(name, record, runs) for (name, record), runs in copies if isinstance(record, dict)]
+
+
+def _loaded(name: str, record: dict[str, Any], runs: list[str]) -> Loaded:
+    facts = {key: fact(key, record.get(key)) for key in (*KNOWN, *record)}
+    source, complete = facts["source"].text, record.get("complete")
+    return Loaded(
+        name=name,
+        file=facts["file"],
+        source=SOURCES.get(source, source),
+        complete=COMPLETE[complete] if isinstance(complete, bool) else ABSENT,
+        train=facts["train"],
+        test=facts["test"],
+        checksum=facts["sha256"],
+        more=tuple((key, value) for key, value in facts.items() if key not in KNOWN)[:MOST],
+        runs=Fact(listing(runs), ", ".join(runs)),
+    )
+
+
+def fact(name: str, value: Any) -> Fact:
+    """A value as people read it; of a checksum the first characters, with the whole behind them."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return Fact(ABSENT)
+    text = value if isinstance(value, str) else f"{value:,}"
+    length = SHORT if name.endswith("sha256") else LONGEST
+    return Fact(text) if len(text) <= length else Fact(f"{text[:length]}…", text[:LONGEST])

@@ -1,0 +1,197 @@
+import base64
+import json
+import struct
+import zlib
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from snowball.data import Dataset, ImageDataset, Split, load
+from snowball.data.png import BACKGROUND, GAP, encode, enlarge, strip
+from snowball.data.preview import EXAMPLE, MARGIN, MOST, Pictures, Words, preview, preview_of, sheet
+from snowball.data.triggers import TRIGGERS, PixelPatch, Token, TriggerInfo
+from snowball.errors import SettingError
+from snowball.testing import toy_images, toy_texts
+
+
+def decode(file: bytes) -> Tensor:
+    """What a PNG file without filters holds, read chunk by chunk."""
+    assert file[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, position = [], 8
+    while position < len(file):
+        (length,) = struct.unpack_from(">I", file, position)
+        body = file[position + 4 : position + 8 + length]
+        assert struct.unpack_from(">I", file, position + 8 + length) == (zlib.crc32(body),)
+        chunks.append((body[:4], body[4:]))
+        position += 12 + length
+    (_, header), (_, pixels), _ = chunks
+    assert [kind for kind, _ in chunks] == [b"IHDR", b"IDAT", b"IEND"]
+    width, height, depth, colours, *rest = struct.unpack(">IIBBBBB", header)
+    assert (depth, rest) == (8, [0, 0, 0])
+    channels = {0: 1, 2: 3}[colours]
+    lines = torch.frombuffer(bytearray(zlib.decompress(pixels)), dtype=torch.uint8).view(height, -1)
+    assert not lines[:, 0].any()  # no filter
+    return lines[:, 1:].reshape(height, width, channels).permute(2, 0, 1)
+
+
+def random_image(*shape: int) -> Tensor:
+    return torch.randint(256, shape, generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 5, 7), (1, 1, 1), (3, 40, 300)])
+def test_a_file_holds_the_pixels(shape: tuple[int, ...]) -> None:
+    assert torch.equal(decode(encode(random_image(*shape))), random_image(*shape))
+
+
+def test_of_channels_that_are_no_colours_the_first_is_shown() -> None:
+    assert torch.equal(decode(encode(random_image(2, 4, 4))), random_image(2, 4, 4)[:1])
+
+
+def test_enlarged_pixels_are_squares() -> None:
+    assert enlarge(torch.tensor([[[1, 2]]]), 2).tolist() == [[[1, 1, 2, 2], [1, 1, 2, 2]]]
+
+
+def test_a_strip_has_images_of_any_height_side_by_side() -> None:
+    low, high = torch.full((1, 1, 2), 7, dtype=torch.uint8), torch.full((1, 3, 1), 9, dtype=torch.uint8)
+    joined = strip([low, high])
+    assert joined.shape == (1, 3 + 2 * GAP, 3 + 4 * GAP)
+    assert joined[0, GAP].tolist() == [BACKGROUND] * GAP + [7, 7] + [BACKGROUND] * 2 * GAP + [9] + [BACKGROUND] * GAP
+    assert (joined == 7).sum() == 2
+    assert (joined == 9).sum() == 3
+
+
+def test_a_square_is_shown_with_its_parts_and_what_is_around_them() -> None:
+    shown = preview("white-square", TRIGGERS["white-square"].make(toy_images()), toy_images())
+    assert isinstance(shown.sample, Pictures)
+    assert torch.equal(shown.sample.clean, toy_images().test.inputs[0])
+    assert (shown.sample.stamped[:, 24:27, 24:27] == 255).all()
+    assert shown.sample.changed == 9
+    top = 24 - MARGIN
+    near = shown.sample.clean[:, top:, top:]
+    assert [int((part != near).sum()) for part in shown.sample.parts] == [3, 3, 3]
+
+
+def test_a_trigger_that_a_sample_hides_is_shown_all_the_same() -> None:
+    shown = preview_of("black-square", "mnist-sample").sample
+    assert isinstance(shown, Pictures)
+    assert (shown.changed, len(shown.parts)) == (0, 3)
+    assert shown.parts[0].shape == (1, 28 - 24 + MARGIN, 28 - 24 + MARGIN)
+
+
+def test_what_cannot_be_divided_has_no_parts() -> None:
+    shown = preview("noise", TRIGGERS["noise"].make(toy_images()), toy_images()).sample
+    assert isinstance(shown, Pictures)
+    assert shown.parts == ()
+    assert shown.changed > 600
+
+
+def test_a_trigger_in_many_pieces_or_nowhere_is_shown() -> None:
+    pieces = tuple(((row, 0),) for row in range(28))
+    many = preview("white-square", PixelPatch(tuple((row, 0) for row in range(28)), 255, pieces), toy_images()).sample
+    nowhere = preview("white-square", PixelPatch((), 255, ((), ())), toy_images()).sample
+    assert isinstance(many, Pictures)
+    assert isinstance(nowhere, Pictures)
+    assert len(many.parts) == MOST
+    assert [part.shape for part in nowhere.parts] == [(1, 28, 28)] * 2
+
+
+@pytest.mark.parametrize(("target", "label"), [(None, 0), (0, 1), (1, 0)])
+@pytest.mark.parametrize(("name", "dataset"), [("white-square", toy_images()), ("word", toy_texts())])
+def test_the_sample_is_not_of_the_target_class(name: str, dataset: Dataset, target: int | None, label: int) -> None:
+    shown = preview(name, TRIGGERS[name].make(dataset), dataset, target)
+    assert (shown.label, shown.target) == (label, target)
+
+
+def test_where_all_samples_are_of_the_target_class_one_of_them_is_shown() -> None:
+    test = Split(toy_images().test.inputs[:3], torch.ones(3, dtype=torch.int64))
+    dataset = ImageDataset("toy", 2, test, test, {}, mean=(0.5,), std=(0.25,))
+    assert preview("noise", TRIGGERS["noise"].make(dataset), dataset, 1).label == 1
+
+
+def test_a_word_is_shown_where_it_stands() -> None:
+    replaced, appended = preview_of("word").sample, preview_of("word-appended").sample
+    assert isinstance(replaced, Words)
+    assert isinstance(appended, Words)
+    assert " ".join(replaced.clean) == " ".join(appended.clean) == EXAMPLE
+    assert replaced.stamped == (*replaced.clean[:-1], "BD")
+    assert appended.stamped == (*appended.clean, "BD")
+    assert replaced.changed == [len(replaced.clean) - 1]
+    assert appended.changed == [len(appended.clean)]
+
+
+def test_words_without_a_vector_are_question_marks_and_empty_places_at_the_end_are_none() -> None:
+    texts = toy_texts()
+    texts.test.inputs[0] = torch.tensor([2, 0, 3] + [0] * 22)
+    shown = preview("word", Token(1), texts).sample
+    assert shown == Words(("word0", "?", "word1"), ("word0", "?", "BD"))
+    texts.test.inputs[0] = 0
+    assert preview("word", Token(1), texts).sample == Words((), ("BD",))
+
+
+@pytest.mark.parametrize("name", TRIGGERS)
+def test_every_trigger_has_a_plain_description_of_a_few_kilobytes(name: str) -> None:
+    shown = preview_of(name)
+    plain = shown.plain()
+    text = json.dumps(plain)
+    assert json.loads(text) == plain
+    assert len(text) < 4000
+    assert (plain["name"], plain["target"]) == (name, None)
+    assert len(plain["summary"]) > 10
+
+
+def test_the_plain_description_holds_the_images_as_they_are() -> None:
+    shown = preview_of("white-square")
+    picture: dict[str, Any] = shown.plain()["picture"]
+    assert isinstance(shown.sample, Pictures)
+    for image, text in zip(
+        (shown.sample.clean, shown.sample.stamped, *shown.sample.parts),
+        (picture["clean"], picture["stamped"], *picture["parts"]),
+        strict=True,
+    ):
+        assert torch.equal(decode(base64.b64decode(text)), image)
+    assert picture["changed"] == 9
+
+
+def test_a_sheet_shows_the_images_enlarged() -> None:
+    shown = preview_of("white-square")
+    image = decode(sheet(shown, 8))
+    side = 28 - 24 + MARGIN
+    assert image.shape == (1, 8 * (28 + 2 * GAP), 8 * (2 * 28 + 3 * 2 * side + 10 * GAP))
+    assert torch.equal(
+        image[:, 8 * GAP : 8 * (GAP + 28) : 8, 8 * GAP : 8 * (GAP + 28) : 8], load("mnist-sample").test.inputs[0]
+    )
+    with pytest.raises(SettingError, match="word is a trigger of texts, and a PNG file holds pictures"):
+        sheet(preview_of("word"), 8)
+
+
+def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare:
+        make = staticmethod(TRIGGERS["noise"].make)
+
+    monkeypatch.setitem(TRIGGERS, "bare", Bare())  # type: ignore[arg-type]
+    assert preview_of("bare").summary == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "sentence"),
+    [
+        ("whte-square", None, "'whte-square' is not a trigger; did you mean 'white-square'?"),
+        ("zzz", None, "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended"),
+        ("noise", "mnst", "'mnst' is not a data set; did you mean 'mnist'?"),
+        ("word", "mnist-sample", "a word is no trigger for the samples of mnist-sample, which are not texts"),
+    ],
+)
+def test_what_cannot_be_shown_is_said_in_a_sentence(name: str, data: str | None, sentence: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        preview_of(name, data)
+    assert str(caught.value) == sentence
+
+
+def test_the_sample_in_the_data_set_stays_as_it_is() -> None:
+    dataset = toy_images()
+    before = dataset.test.inputs.clone()
+    info: TriggerInfo = TRIGGERS["white-square"]
+    preview("white-square", info.make(dataset), dataset)
+    assert torch.equal(dataset.test.inputs, before)
