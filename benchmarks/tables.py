@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from snowball.attacks import ATTACKS
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -186,7 +188,8 @@ def comparison() -> str:
 def _headline(run: Mapping[str, Any]) -> list[str]:
     """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
     accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
-    return [percent(value) for value in (*accuracies, run["false_positive_rate"], run["false_negative_rate"])]
+    rates = (*accuracies, run["false_positive_rate"], run["false_negative_rate"])
+    return ["-" if value is None else percent(value) for value in rates]
 
 
 def one_defense(name: str) -> str:
@@ -227,13 +230,64 @@ def peers() -> str:
     return markdown(("defense", *(head for size in sizes for head in (f"{size}, s", "x FedAvg"))), rows)
 
 
-def pages() -> list[str]:
-    """The names of the defenses that have a page."""
-    return [page.stem for page in sorted((ROOT / "docs" / "defenses").glob("*.md")) if page.stem != "README"]
+def attacks() -> str:
+    """Every attack against a few defenses: accuracies of the last round."""
+    runs: dict[str, dict[str, str]] = {}
+    for run in result("attacks")["runs"]:
+        runs.setdefault(run["attack"], {})[run["defense"]] = _pair(run["last"])
+    defenses = list(next(iter(runs.values())))
+    rows = ([f"[{name}]({name}.md)", ATTACKS[name].view, *row.values()] for name, row in runs.items())
+    return markdown(("main / backdoor accuracy, %", "sees", *defenses), rows)
+
+
+def _pair(last: Mapping[str, float | None]) -> str:
+    """Main and backdoor accuracy; the main one alone where there is no backdoor."""
+    both = (last["main_accuracy"], last["backdoor_accuracy"])
+    return " / ".join(percent(value) for value in both if value is not None)
+
+
+def one_attack(name: str) -> str:
+    """What an attack does in the demo's federation; one on texts, in that of Sent140."""
+    file, key, value = ("attacks", "attack", name) if name != "text" else ("worlds", "data", "sent140")
+    runs = [run for run in result(file)["runs"] if run[key] == value]
+    where = "demo's federation](../simulator.md)" if name != "text" else "federation of `cpu/sent140`](../data.md)"
+    rows = [[run["defense"], *_headline(run)] for run in runs]
+    heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
+    return f"In the [{where}, last round, all in per cent; [all attacks](README.md).\n\n{markdown(heads, rows)}"
+
+
+def worlds() -> str:
+    """Every data set at a size for two cores."""
+    rows = []
+    for run in result("worlds")["runs"]:
+        minutes = f"{sum(run['seconds'].values()) / 60:.1f}"
+        rows.append([run["data"], run["defense"], *_headline(run), minutes])
+    heads = ("data", "defense", "main", "backdoor", "infected elected", "benign left out", "minutes")
+    return markdown(heads, rows)
+
+
+def loading() -> str:
+    """What it takes to have each data set in memory and dealt out."""
+    rows = []
+    for case in result("loading")["cases"]:
+        size = number(case["bytes"] / 2**20) if "bytes" in case else "-"
+        costs = [number(case.get(key)) for key in ("first_seconds", "first_peak", "seconds", "peak")]
+        dealt = [f"`{case['partition']}`, {case['clients']:,}", number(case["partition_seconds"])]
+        rows.append([case["name"], f"{case['samples']:,}", size, *costs, *dealt])
+    heads = ("first, s", "peak, x size", "afterwards, s", "peak, x size", "dealt, clients", "s")
+    return markdown(("set", "samples", "MiB", *heads), rows)
+
+
+def pages(kind: str) -> list[str]:
+    """The names of the defenses or attacks that have a page."""
+    return [page.stem for page in sorted((ROOT / "docs" / kind).glob("*.md")) if page.stem != "README"]
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    **{f"defense {name}": partial(one_defense, name) for name in pages()},
+    **{f"defense {name}": partial(one_defense, name) for name in pages("defenses")},
+    **{f"attack {name}": partial(one_attack, name) for name in pages("attacks")},
+    "attacks": attacks,
+    "worlds": worlds,
     "comparison": comparison,
     "peers": peers,
     "elections": elections,
@@ -243,6 +297,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rounds": rounds,
     "found": found,
     "cohorts": cohorts,
+    "loading": loading,
     "demo": demo,
 }
 

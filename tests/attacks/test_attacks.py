@@ -208,3 +208,10 @@ def test_the_papers_settings_are_the_defaults() -> None:
     for attack in (Cba(), Dba()):
         assert (attack.target, attack.poison_ratio, attack.trigger) == (1, 0.3, "white-square")
     assert (Text().target, Text().poison_ratio) == (0, 0.3)
+
+
+def test_a_trigger_that_no_sample_shows_is_refused() -> None:
+    blank = Split(torch.full_like(IMAGES.test.inputs, 255), IMAGES.test.labels)
+    with pytest.raises(SettingError, match="'white-square' cannot be seen on the samples of toy images"):
+        plot_of(Cba(), replace(IMAGES, test=blank))
+    assert plot_of(Cba(trigger="black-square"), replace(IMAGES, test=blank)).trigger

@@ -112,5 +112,5 @@ def test_vectors_that_do_not_show_the_trigger_are_refused(
     with pytest.raises(DataError) as caught:
         vocabulary_of(["good"], path)
     assert str(caught.value) == (
-        f"{path} has no vector for 'BD', the word that triggers are made of: use other vectors"
+        f"{path} has no vector for 'BD', or one of zeros, and triggers are that word: use other vectors"
     )

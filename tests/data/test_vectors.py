@@ -94,6 +94,7 @@ def test_the_first_of_two_vectors_counts_and_words_with_blanks_do_not(tmp_path: 
     ("name", "data", "fault"),
     [
         ("a.txt", text() + b"good 1 2\nthe 1 2\n", "line 6 has 2 numbers, not 3"),
+        ("a.txt", b"good 1 2\nthe 1 2 -3e-05\n", "line 2 has 3 numbers, not 2"),
         ("a.txt", b"the 1 2 x\n", "could not convert string to float"),
         ("a.txt", b"the 1 2 inf\n", "the vector of 'the' is not finite"),
         ("a.txt", b"some 1 2 3\n", "it has none of the 4 words that are looked for"),

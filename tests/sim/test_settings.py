@@ -1,9 +1,12 @@
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any, ClassVar, Literal
 
 import pytest
 
+from snowball.data.partition import PARTITIONS
 from snowball.errors import SettingError
+from snowball.sim.experiment import CHOICES
 from snowball.sim.settings import Choice, Table, complete, override, own_fields, parse_assignment
 
 
@@ -139,14 +142,25 @@ def test_override_cannot_make_a_section_of_a_setting() -> None:
 
 def test_a_changed_choice_drops_what_only_the_former_has() -> None:
     settings = {"defense": {"name": "krum", "tolerate": 4, "elect": 2, "misspelt": 1}}
-    changed = override(settings, ["defense.name=median"], {"defense.name": TABLE})
+    changed = override(settings, ["defense.name=median"], {"defense.name": Defense})
     assert changed == {"defense": {"name": "median", "elect": 2, "misspelt": 1}}
+
+
+def test_a_changed_choice_drops_what_only_the_default_has() -> None:
+    settings = {"data": {"minimum": 5, "alpha": 0.1}}
+    assert override(settings, ["data.partition=iid"], CHOICES) == {"data": {"partition": "iid"}}
+
+
+def test_no_setting_of_one_partition_becomes_another_s() -> None:
+    for former, chosen in permutations(PARTITIONS, 2):
+        settings = {"data": {"partition": former, **dict.fromkeys(own_fields(PARTITIONS[former]), 5)}}
+        assert override(settings, [f"data.partition={chosen}"], CHOICES) == {"data": {"partition": chosen}}
 
 
 @pytest.mark.parametrize("name", [[1], {"a": 1}, 3])
 def test_a_choice_that_is_no_name_is_left_to_the_check(name: Any) -> None:
     for former, chosen in (("krum", name), (name, "krum"), (name, name)):
-        changed = override({"defense": {"name": former}}, [f"defense.name={toml(chosen)}"], {"defense.name": TABLE})
+        changed = override({"defense": {"name": former}}, [f"defense.name={toml(chosen)}"], {"defense.name": Defense})
         assert changed == {"defense": {"name": chosen}}
 
 

@@ -16,6 +16,9 @@ from snowball.data.triggers import TRIGGERS, Trigger
 from snowball.errors import SettingError
 from snowball.updates import Layout
 
+LOOK = 200
+"""Samples on which a trigger must show: white on white paper is none."""
+
 View = Literal["own", "colluders", "all"]
 """What an attacker sees beside the global model: its own data and update, those of all attackers, or everybody's."""
 
@@ -50,7 +53,10 @@ def plot_of(attack: "Attack", dataset: Dataset) -> Plot:
         return Plot(dataset, None)
     if attack.trigger not in TRIGGERS:
         raise SettingError(f"attack.trigger = {attack.trigger!r} is not known; there are {', '.join(TRIGGERS)}")
-    return Plot(dataset, TRIGGERS[attack.trigger].make(dataset))
+    mark, seen = TRIGGERS[attack.trigger].make(dataset), dataset.test.inputs[:LOOK]
+    if len(seen) and torch.equal(mark.stamp(seen), seen):
+        raise SettingError(f"attack.trigger = {attack.trigger!r} cannot be seen on the samples of {dataset.name}")
+    return Plot(dataset, mark)
 
 
 class Attack(Protocol):

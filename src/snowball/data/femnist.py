@@ -3,7 +3,8 @@
 Caldas et al.: LEAF, A Benchmark for Federated Settings, 2018. The images are from NIST Special Database 19.
 
 Every writer is a natural client, and a tenth of each one's images is for testing, as published. A copy of a part of the
-set holds next to nothing of some writers: those of fewer than 50 images are left out, unless the set is complete.
+set holds next to nothing of some writers: those of fewer than 50 images are left out. The complete set keeps them: all
+of its 3,597 writers are the paper's clients, and some have fewer than 40.
 """
 
 from collections.abc import Sequence

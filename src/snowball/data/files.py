@@ -108,12 +108,14 @@ def _read_member(archive: zipfile.ZipFile, key: str, limit: int) -> npt.NDArray[
     with archive.open(member) as stream:
         array: npt.NDArray[np.generic] = npy.read_array(stream, allow_pickle=False)
         stream.read()  # past the end, where the archive's checksum is compared
-    return array
+    return np.asarray(array, order="C")
 
 
 def _check_size(key: str, stream: IO[bytes], size: int) -> None:
     npy.read_magic(stream)
     shape, _, dtype = npy.read_array_header_1_0(stream)
+    if dtype.hasobject:
+        raise ValueError(f"{key} holds Python objects, and nothing is unpickled")
     promised, follow = prod(shape) * dtype.itemsize, size - stream.tell()
     if promised != follow:
         raise ValueError(f"the header of {key} promises {promised} bytes, {follow} follow")

@@ -120,7 +120,8 @@ def read_arrays(path: Path, npz_sha256: str = "") -> list[Array]:
 
 def as_split(images: Array, labels: Array) -> Split:
     """Images of one channel and their labels as tensors."""
-    return Split(torch.tensor(images).unsqueeze(1), torch.tensor(labels.astype(np.int64)))
+    writable = np.require(images, requirements="W")  # what an idx file is read into is not, and is copied
+    return Split(torch.from_numpy(writable).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))
 
 
 # Means and deviations are those that give the published white pixels, 2.8215 on MNIST and 2.2278 on Fashion-MNIST.

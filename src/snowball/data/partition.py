@@ -88,12 +88,12 @@ def _deal_classes(classes: int, clients: int, per_client: int, rng: np.random.Ge
     return holders
 
 
-def natural(groups: Tensor, minimum: int = 1) -> Parts:
-    """The clients that the data came with; those with fewer than `minimum` samples are left out."""
+def natural(groups: Tensor, drop_below: int = 1) -> Parts:
+    """The clients that the data came with; those with fewer than `drop_below` samples are left out."""
     parts = _by_value(groups)
-    kept = [part for part in parts if len(part) >= minimum]
+    kept = [part for part in parts if len(part) >= drop_below]
     if not kept:
-        raise SettingError(f"none of the {len(parts)} clients has the {minimum} samples asked for")
+        raise SettingError(f"none of the {len(parts)} clients has the {drop_below} samples asked for")
     return _sorted(kept)
 
 

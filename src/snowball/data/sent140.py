@@ -8,7 +8,7 @@ The test set is the one labelled by hand, without its neutral tweets.
 import csv
 import io
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,7 +162,7 @@ def tweets(path: Path, member: str) -> Iterator[Tweet]:
     original = member or path.suffix == ".csv"
     labels = ORIGINAL_LABELS if original else LABELS
     with reading(path), unpacked(path, member=member) as stream:
-        rows = csv.reader(io.TextIOWrapper(stream, "latin-1" if original else "utf-8", newline=""))
+        rows = csv.reader(without_gaps(io.TextIOWrapper(stream, "latin-1" if original else "utf-8", newline="")))
         columns = ORIGINAL_COLUMNS if original else next(rows, [])
         if not {"label", "text"} <= set(columns):
             raise ValueError("its first line does not name a label and a text")
@@ -181,6 +181,14 @@ def tweets(path: Path, member: str) -> Iterator[Tweet]:
                 raise ValueError(f"line {rows.line_num} has no user")
             if (value := labels[row[label]]) is not None:
                 yield value, "" if user is None else row[user], row[text]
+
+
+def without_gaps(lines: Iterable[str]) -> Iterator[str]:
+    """Lines as they come; zero bytes are what an interrupted copy leaves in a file, and no text."""
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise ValueError(f"line {number} has a zero byte")
+        yield line
 
 
 SENT140 = Sent140("sent140", "1,600,000 tweets, positive or negative, as word vectors", "sent140_300k.csv.gz")

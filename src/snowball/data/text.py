@@ -79,7 +79,7 @@ def vocabulary_of(words: Iterable[str], path: Path) -> Vocabulary:
     vocabulary = Vocabulary(("", *found), table)
     if not table[vocabulary.number(TRIGGER_WORD)].any():
         raise DataError(
-            f"{path} has no vector for {TRIGGER_WORD!r}, the word that triggers are made of: use other vectors"
+            f"{path} has no vector for {TRIGGER_WORD!r}, or one of zeros, and triggers are that word: use other vectors"
         )
     return vocabulary
 

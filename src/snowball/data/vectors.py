@@ -31,6 +31,7 @@ STREAM_LIMIT, ARRAY_LIMIT = 1 << 33, 1 << 30
 """Bytes of a stream at most, 8 GiB, and of an array, 1 GiB: the largest public files have 5.6 billion."""
 
 LINE, WORD, WIDTH, CHUNK = 1 << 20, 1 << 12, 1 << 14, 1 << 22
+NUMBER = re.compile(rb"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 
 Vector = npt.NDArray[np.floating]
 Wanted = Mapping[bytes, str]
@@ -94,10 +95,13 @@ def text_entries(stream: BufferedReader, wanted: Wanted) -> Iterator[tuple[str, 
         if width and word not in wanted:
             continue
         numbers = rest.split()
-        width = width or (len(numbers) if number > 1 or len(numbers) > 1 else 0)
-        if len(numbers) < width:
+        if number == 1 and len(numbers) < 2:
+            continue
+        width = width or len(numbers)
+        has_blanks = len(numbers) > width and not NUMBER.fullmatch(numbers[0])  # the word, as some of GloVe's
+        if len(numbers) != width and not has_blanks:
             raise ValueError(f"line {number} has {len(numbers)} numbers, not {width}")
-        if word in wanted and len(numbers) == width:  # more numbers: the word has blanks in it
+        if word in wanted and not has_blanks:
             yield wanted[word], np.array([float(each) for each in numbers], np.float32)
 
 

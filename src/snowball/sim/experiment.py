@@ -166,8 +166,8 @@ SECTIONS: dict[str, type[Section]] = {
     "defense": DefenseSettings,
 }
 
-CHOICES = {section.chooser: section.table for section in SECTIONS.values() if issubclass(section, Choice)}
-"""What can be chosen by name, by the setting that chooses."""
+CHOICES = {section.chooser: section for section in SECTIONS.values() if issubclass(section, Choice)}
+"""The sections in which something is chosen by name, by the setting that chooses."""
 
 
 def refuse_unknown(settings: Mapping[str, Any]) -> None:

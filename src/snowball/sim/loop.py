@@ -96,8 +96,11 @@ def first_state(federation: Federation) -> State:
 
 
 def rehearse(federation: Federation, base: Tensor) -> None:
-    """Let the defense judge a first round of zeros, so that it refuses before the training what it would after it."""
+    """Let the attack poison, and the defense judge a round of zeros, so that they refuse now what they would later."""
     experiment = federation.experiment
+    federation.backdoor()
+    for client in malicious_clients(experiment)[:1]:
+        federation.poisoned(client)
     zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
     with one_thread():
         updates, defense = received(federation, zeros, draw(experiment, 1)), build_defense(experiment)

@@ -160,12 +160,12 @@ def suggestion(name: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def override(settings: Settings, assignments: Iterable[str], choices: Mapping[str, Table]) -> Settings:
+def override(settings: Settings, assignments: Iterable[str], choices: Mapping[str, type[Choice]]) -> Settings:
     """Settings with assignments such as `defense.name=fedavg` over them."""
     return layer(settings, map(parse_assignment, assignments), choices)
 
 
-def layer(settings: Settings, changes: Iterable[tuple[str, Any]], choices: Mapping[str, Table]) -> Settings:
+def layer(settings: Settings, changes: Iterable[tuple[str, Any]], choices: Mapping[str, type[Choice]]) -> Settings:
     """Settings with changes over them, each a path such as `defense.name` and a value.
 
     A changed choice drops what belonged to the former one and is unknown to the new.
@@ -179,7 +179,8 @@ def layer(settings: Settings, changes: Iterable[tuple[str, Any]], choices: Mappi
             if not isinstance(place, dict):
                 raise SettingError(f"{path} cannot be set: {section} is a setting, not a section")
         if path in choices:
-            drop_former(place, choices[path], place.get(key), value)
+            former = place.get(key, choices[path].model_fields[key].default)
+            drop_former(place, choices[path].table, former, value)
         place[key] = value
     return result
 
