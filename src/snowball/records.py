@@ -70,16 +70,7 @@ class RunFolder:
 
     def append(self, record: Record) -> None:
         """Add a round: the whole line reaches the disk, or none of it."""
-        line = _dumps(record, sort_keys=True).encode() + b"\n"
-        with _faults_of(self.path / ROUNDS), (self.path / ROUNDS).open("a+b", buffering=0) as file:
-            end = _cut_torn_line(file)
-            try:
-                if file.write(line) != len(line):
-                    raise OSError("the disk is full")
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(end)
-                raise
+        append_line(self.path / ROUNDS, record)
 
     def truncate(self, round: int) -> None:
         """Forget what came after this round, its summary included, to go on from a checkpoint."""
@@ -96,11 +87,30 @@ class RunFolder:
 
     def _lines(self) -> Iterator[tuple[bytes, Record]]:
         """Every whole line of rounds.jsonl, raw and read."""
-        path = self.path / ROUNDS
-        with _faults_of(path):
-            lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        for number, line in enumerate(lines, start=1):
-            yield line + b"\n", _record(line, f"line {number} of {path}")
+        for line, place in read_lines(self.path / ROUNDS):
+            yield line + b"\n", _record(line, place)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
+    line = _dumps(record, sort_keys=True).encode() + b"\n"
+    with _faults_of(path), path.open("a+b", buffering=0) as file:
+        end = _cut_torn_line(file)
+        try:
+            if file.write(line) != len(line):
+                raise OSError("the disk is full")
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
+    """The whole lines of a file, if there is one, each with where it stands; a last line that a crash tore is none."""
+    with _faults_of(path):
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        yield line, f"line {number} of {path}"
 
 
 def error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[float | None, float | None]:
@@ -140,7 +150,7 @@ def read_json(path: str | Path) -> Any:
     """Read a JSON file."""
     with _faults_of(Path(path)):
         content = Path(path).read_bytes()
-    return _loads(content, str(path))
+    return loads(content, str(path))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -221,7 +231,7 @@ PARALLEL = ("malicious", "elected", "map")
 
 def _record(line: bytes, place: str) -> Record:
     """The record on a line, or a sentence that says what is wrong with it."""
-    record = _loads(line, place)
+    record = loads(line, place)
     if not isinstance(record, dict):
         raise RunError(f"{place} is not a round's record: an object was expected, got {type(record).__name__}")
     record = OPTIONAL | record
@@ -248,7 +258,8 @@ def _dumps(value: Any, **layout: Any) -> str:
     return json.dumps(finite(value), allow_nan=False, **layout)
 
 
-def _loads(content: bytes, place: str) -> Any:
+def loads(content: bytes, place: str) -> Any:
+    """What JSON says, with null for numbers that are not finite; `place` is where it stands."""
     try:
         return finite(json.loads(content))
     except (ValueError, RecursionError) as error:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from snowball.buffers import Buffers, aggregate, buffers_of, load_buffers, refuse_broken
 from snowball.defenses import DEFENSES, Context, FedAvg, Lesson, State, Verdict
 from snowball.defenses.ops import weighted_mean
 from snowball.errors import SettingError, UpdateError
 from snowball.models import MODELS, ModelInfo
 from snowball.rng import stream
-from snowball.sim.buffers import Buffers, aggregate, buffers_of, load_buffers, refuse_broken
 from snowball.sim.client import Trainer, batch_sizes
 from snowball.sim.engine import Serial, stow, unstow
 from snowball.sim.evaluate import FederatedModel

@@ -10,7 +10,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from snowball.errors import RunError
-from snowball.sim.state import FILE, State, decode, encode, load_state, pack, save_state
+from snowball.pytree import decode, encode, pack
+from snowball.sim.state import FILE, State, load_state, save_state
 from snowball.updates import Layout
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

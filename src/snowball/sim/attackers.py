@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from snowball.attacks import CraftingAttack, Scene
+from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.rng import stream
-from snowball.sim.buffers import Buffers
 from snowball.sim.client import Hooks, Trainer
 from snowball.sim.federation import Federation
 

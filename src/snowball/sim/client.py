@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.errors import SettingError
 from snowball.models import drawing_from
 from snowball.rng import stream
-from snowball.sim.buffers import Buffers, buffers_of, load_buffers
 from snowball.sim.experiment import TrainingSettings
 from snowball.updates import Layout
 

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
+from snowball.buffers import Buffers
 from snowball.errors import RunError
-from snowball.sim.buffers import Buffers
+from snowball.pytree import pack, unpack
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
-from snowball.sim.state import Memory, State, pack, unpack
+from snowball.sim.state import Memory, State
 
 TASK = struct.Struct("<qqq")
 """Slot in the cohort, client, round: all that a worker is told, but for what a client keeps and global buffers."""

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.defenses import Context, Defense, PredictionDefense
 from snowball.defenses.base import require
-from snowball.sim.buffers import Buffers
 from snowball.sim.client import Trainer
 from snowball.sim.federation import Federation
 

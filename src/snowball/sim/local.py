@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from snowball.attacks import TrainingAttack
+from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.data import Dataset, Split
 from snowball.defenses import Lesson, LocalDefense, State
 from snowball.models import drawing_from
 from snowball.rng import stream
 from snowball.sim.attackers import LocalWork
-from snowball.sim.buffers import Buffers, buffers_of, load_buffers
 from snowball.sim.client import Trainer
 from snowball.sim.federation import Federation
 

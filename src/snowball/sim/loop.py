@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from snowball.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.defenses import Context, Defense, TrustingDefense, Verdict
 from snowball.defenses.ops import principal_coordinates
 from snowball.errors import UpdateError
 from snowball.records import Record, error_rates, finite
 from snowball.sim.attackers import craft
-from snowball.sim.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
 from snowball.sim.evaluate import Evaluation, FederatedModel
