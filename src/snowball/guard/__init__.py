@@ -1,0 +1,10 @@
+"""What stands in front of a real federation: it sanitises what clients send, lets a defense judge it, and keeps books.
+
+Integrations hold a `Guard`, one a federation. No client, hostile or broken, can make it raise.
+"""
+
+from snowball.guard.audit import AuditLog, Entry
+from snowball.guard.guard import Guard, Judgement
+from snowball.guard.reply import REASONS, Dropped, Reply
+
+__all__ = ["REASONS", "AuditLog", "Dropped", "Entry", "Guard", "Judgement", "Reply"]

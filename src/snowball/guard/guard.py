@@ -1,0 +1,239 @@
+"""The guard of a federation: sanitise, judge, keep the round and the defense's state, write the audit."""
+
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from logging import getLogger
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from snowball.buffers import aggregate
+from snowball.defenses import Context, Defense, LocalDefense, Snowball, TrustingDefense, Verdict
+from snowball.defenses.ops import everyone, weighted_mean
+from snowball.errors import RunError, SettingError, UpdateError
+from snowball.guard.audit import AuditLog, Entry, evidence, fingerprint
+from snowball.guard.reply import Dropped, Reply, Sane, sanitise
+from snowball.pytree import pack, unpack
+from snowball.records import write_bytes
+from snowball.updates import Arrays, Layout, Updates, as_tensor
+
+logger = getLogger("snowball")
+
+STATISTICS = ("running_mean", "running_var")
+"""Floating tensors that nobody trains, by the ends of their names: torch's batch normalisation has them."""
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What came of a round.
+
+    Attributes:
+        tensors: the new global model; the old one where the round was not good enough.
+        averaged: the clients whose replies are in it.
+        entry: the audit's line, without the model after the round.
+    """
+
+    tensors: Tensors
+    averaged: tuple[str, ...]
+    entry: Entry
+
+    @property
+    def kept(self) -> bool:
+        """Whether the global model stays as it was."""
+        return bool(self.entry["outcome"] == "kept")
+
+
+class Guard:
+    """Judges the rounds of one federation, in their order.
+
+    Attributes:
+        defense: who elects; Snowball with its defaults unless another is given.
+        mode: "enforce" averages the elected; "monitor" averages all that is sane, and the audit says who would be out.
+        min_elected: with fewer in the average the global model stays as it is.
+        max_examples: a client that claims more examples is dropped; None for ten times the median of the round.
+        rounds: how many there will be, where that is known.
+        audit: the file that gets a line a round.
+        buffers: further names of tensors that nobody trains; integer ones and batch normalisation's are known.
+        seed: of what a defense draws; a secret one unless it is given.
+    """
+
+    def __init__(
+        self,
+        defense: Defense | None = None,
+        mode: Literal["enforce", "monitor"] = "enforce",
+        min_elected: int = 1,
+        max_examples: float | None = None,
+        *,
+        rounds: int | None = None,
+        audit: str | Path | None = None,
+        buffers: Collection[str] = (),
+        seed: int | None = None,
+    ) -> None:
+        if mode not in ("enforce", "monitor"):
+            raise SettingError(f"mode is 'enforce' or 'monitor', got {mode!r}")
+        if min_elected < 1 or (max_examples is not None and not max_examples > 0):
+            raise SettingError(f"min_elected = {min_elected} and max_examples = {max_examples} must be positive")
+        self.defense = Snowball() if defense is None else defense
+        if isinstance(self.defense, LocalDefense | TrustingDefense):
+            name = type(self.defense).__name__
+            raise SettingError(f"{name} acts in training, which a guard has no part in: choose another defense")
+        self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
+        self.log = AuditLog(Path(audit)) if audit is not None else None
+        self.buffers = frozenset(buffers)
+        self.seed = secrets.randbits(63) if seed is None else seed
+        self.round = 0
+        self.state: Mapping[str, Any] | None = None
+
+    def __call__(
+        self,
+        model: Arrays,
+        replies: Iterable[Reply],
+        asked: Iterable[str] | None = None,
+        failed: Iterable[Dropped] = (),
+    ) -> Judgement:
+        """Judge a round and write its line: `model` is the global one that was sent out to those `asked`."""
+        judgement = self.judge(model, replies, asked, failed)
+        self.record(judgement, judgement.tensors)
+        return judgement
+
+    def judge(
+        self,
+        model: Arrays,
+        replies: Iterable[Reply],
+        asked: Iterable[str] | None = None,
+        failed: Iterable[Dropped] = (),
+    ) -> Judgement:
+        """Judge a round; who aggregates in another way calls `record` with what that gives."""
+        self.round += 1
+        base = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in model.items()}
+        layout = self._layout(base)
+        invited = None if asked is None else list(dict.fromkeys(asked))
+        sane, dropped = sanitise(replies, base, invited, self.max_examples)
+        dropped = [*failed, *dropped]
+        answered = [reply.client for reply in sane] + [fault.client for fault in dropped if fault.reason != "error"]
+        entry: Entry = {
+            "round": self.round,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "mode": self.mode,
+            "asked": invited,
+            "answered": sorted(set(answered)),
+            "silent": sorted(set(invited or ()) - set(answered) - {fault.client for fault in dropped}),
+            "dropped": [vars(fault) for fault in dropped],
+            "model_before": fingerprint(base),
+        }
+        return self._decide(base, layout, sane, entry)
+
+    def record(self, judgement: Judgement, after: Arrays) -> Entry:
+        """Write the round's line, with the global model that came of it."""
+        tensors = {name: as_tensor(tensor, name) for name, tensor in after.items()}
+        entry = {**judgement.entry, "model_after": fingerprint(tensors)}
+        if self.log:
+            self.log.append(entry)
+        return entry
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the guard stands: nested dicts and lists of tensors, numbers and strings."""
+        return {"round": self.round, "seed": self.seed, "defense": self.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another guard stood."""
+        round, seed, defense = (state.get(name) for name in ("round", "seed", "defense"))
+        if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
+            raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
+        self.round, self.seed, self.state = round, seed, defense
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file, whole or not at all."""
+        write_bytes(Path(path), pack(self.state_dict()))
+
+    def load(self, path: str | Path) -> bool:
+        """Go on where the guard that wrote a file stood; False where there is no such file."""
+        if not Path(path).exists():
+            return False
+        try:
+            state = unpack(Path(path).read_bytes())
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(f"{path} is not the state of a guard: {error}") from error
+        self.load_state_dict(state if isinstance(state, Mapping) else {})
+        return True
+
+    def _layout(self, base: Tensors) -> Layout:
+        """The tensors that are compared: floating ones that are trained."""
+        trained = {name: tensor for name, tensor in base.items() if self._is_trained(name, tensor)}
+        if not trained:
+            raise UpdateError(f"none of the global model's {len(base)} tensors is trained")
+        for name, tensor in base.items():
+            if not tensor.isfinite().all():
+                raise UpdateError(f"{name!r} of the global model holds NaN or infinite numbers")
+        return Layout.of(trained)
+
+    def _is_trained(self, name: str, tensor: Tensor) -> bool:
+        return tensor.is_floating_point() and name not in self.buffers and not name.endswith(STATISTICS)
+
+    def _decide(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
+        try:
+            if not sane:
+                raise UpdateError("there is no reply to judge")
+            return self._elect(base, layout, sane, entry)
+        except Exception as error:  # fail closed: whatever a defense stumbles over, the federation goes on
+            logger.warning("Round %d keeps the old global model: %s", self.round, error)
+            decided = {"outcome": "kept", "reason": str(error) or type(error).__name__}
+            nobody: dict[str, Any] = {"elected": [], "left_out": [], "averaged": [], "facts": {}}
+            return Judgement(base, (), {**nobody, **entry, **decided})
+
+    def _elect(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
+        """Let the defense judge, and make the new model."""
+        updates = updates_of(base, layout, sane)
+        origin = layout.flatten({name: base[name] for name in layout.names}).to(updates.values.dtype)
+        verdict = self.defense(updates, Context(self.round, self.rounds, origin, self.seed, self.state))
+        entry |= decision(verdict, updates.clients)
+        averaged, delta = self._average(updates, verdict)
+        if int(averaged.sum()) < self.min_elected:
+            raise UpdateError(f"{int(averaged.sum())} of {len(sane)} are elected, and {self.min_elected} are needed")
+        tensors = rebuilt(base, layout, origin + delta)
+        rest = [{name: reply.tensors[name] for name in base if name not in layout.columns} for reply in sane]
+        before = {name: base[name] for name in base if name not in layout.columns}
+        tensors |= aggregate(rest, updates, averaged, before)
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            raise UpdateError("the average holds NaN or infinite numbers")
+        self.state = verdict.state
+        entry |= {"outcome": "aggregated", "reason": None, "averaged": names(updates.clients, averaged)}
+        return Judgement({name: tensors[name] for name in base}, tuple(entry["averaged"]), entry)
+
+    def _average(self, updates: Updates, verdict: Verdict) -> tuple[Tensor, Tensor]:
+        """Who is averaged, and what their average adds to the model."""
+        if self.mode == "enforce":
+            return verdict.elected, verdict.delta
+        return everyone(updates), weighted_mean(updates, everyone(updates))
+
+
+def updates_of(base: Tensors, layout: Layout, sane: Sequence[Sane]) -> Updates:
+    """The replies as a matrix of changes."""
+    trained = {name: base[name] for name in layout.names}
+    states = [{name: reply.tensors[name] for name in layout.names} for reply in sane]
+    return Updates.from_states(trained, states, [reply.examples for reply in sane], [reply.client for reply in sane])
+
+
+def rebuilt(base: Tensors, layout: Layout, row: Tensor) -> Tensors:
+    """A model's trained tensors from a row, in their own types."""
+    return {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(row).items()}
+
+
+def decision(verdict: Verdict, clients: Sequence[str]) -> Entry:
+    """What a defense decided, for the audit."""
+    return {
+        "elected": names(clients, verdict.elected),
+        "left_out": names(clients, ~verdict.elected),
+        "facts": evidence(verdict, clients),
+    }
+
+
+def names(clients: Sequence[str], chosen: Tensor) -> list[str]:
+    """The clients that a mask chooses."""
+    return [client for client, here in zip(clients, chosen.tolist(), strict=True) if here]
