@@ -65,7 +65,7 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    commands = ("demo", "run", "report", "list", "data", "show", "doctor", "bench")
+    commands = ("demo", "run", "report", "audit", "list", "data", "show", "doctor", "bench")
     assert all(f"  {command} " in done.stdout for command in commands)
 
 
@@ -306,3 +306,64 @@ def test_many_runs_are_legible_on_any_terminal(
     assert output.count("Infected elected") == tables
     assert all(f" {name} " in output for name in names)
     assert max(map(len, output.splitlines())) <= width
+
+
+def audit_of(path: Path, *rounds: dict[str, Any]) -> Path:
+    """An audit with these rounds, each as far as it matters."""
+    empty: dict[str, Any] = {name: [] for name in ("answered", "silent", "dropped", "elected", "left_out", "averaged")}
+    rest = {"time": "", "mode": "enforce", "outcome": "aggregated", "reason": None, "asked": None, "facts": {}}
+    models = {"model_before": "", "model_after": ""}
+    lines = ({**empty, **rest, **models, "round": number, **each} for number, each in enumerate(rounds, 1))
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_an_audit_says_who_was_left_out_and_why(call: Call, tmp_path: Path) -> None:
+    out = {"elected": ["site-1"], "left_out": ["site-7[b]"], "facts": {"votes": {"site-1": 9, "site-7[b]": 2.5}}}
+    kept = {"outcome": "kept", "reason": "there is no reply to judge", "mode": "monitor"}
+    audit = audit_of(tmp_path / "audit.jsonl", out, kept)
+    code, output, _ = call("audit", audit, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert output.startswith("1 round aggregated, 1 kept the old model.\nThe guard only watched in 1 round:")
+    assert "there is no reply to judge (1 round)" in output
+    assert output.index("│ site-7[b] │") < output.index("│ site-1 ")  # no markup
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    code, output, _ = call("audit", audit, "--client", "site-7[b]")
+    assert code == 0
+    assert output.splitlines()[1:] == ["round 1: left out (votes 2.5 against 9)"]
+    sentence = "snowball: 'site-7b' is not a client of this audit, which has 2; did you mean 'site-7[b]'?"
+    assert fault(call, "audit", audit, "--client", "site-7b") == sentence
+
+
+def test_an_audit_as_json_is_json_alone(call: Call, tmp_path: Path) -> None:
+    audit = audit_of(tmp_path / "audit.jsonl", {"elected": ["a"]}, {"left_out": ["a"]})
+    code, output, _ = call("audit", audit, "--json", "--html", tmp_path / "page.html")
+    assert code == 0
+    assert json.loads(output)["clients"][0]["left_out"] == 1
+    moments = json.loads(call("audit", audit, "--json", "--client", "a")[1])
+    assert [moment["state"] for moment in moments] == ["elected", "left_out"]
+
+
+def test_a_bad_audit_is_one_line_and_exit_code_2(call: Call, tmp_path: Path) -> None:
+    assert "there is no audit in" in fault(call, "audit", tmp_path / "nothing")
+    audit = audit_of(tmp_path / "audit.jsonl", {}, {"mode": "\x1b[2J"})
+    text = fault(call, "audit", audit)
+    assert text.endswith("is not a round of an audit: its 'mode' cannot be '\\x1b[2J'")
+    audit.write_bytes(audit.read_bytes().splitlines(keepends=True)[0] + b"[1, 2")  # torn
+    assert call("audit", audit)[0] == 0
+    assert call("audit", audit, "--client", "")[0] == 2
+    assert "cannot be used" in fault(call, "audit", audit, "--html", tmp_path / "nowhere" / "page.html")
+
+
+def test_names_in_an_audit_obey_no_terminal(call: Call, tmp_path: Path) -> None:
+    hostile = "\x1b]0;owned\x07\n[red]\ud800"
+    dropped = [{"client": hostile, "reason": hostile, "detail": hostile}]
+    audit = audit_of(
+        tmp_path / "audit.jsonl", {"elected": [hostile]}, {"dropped": dropped, "outcome": "kept", "reason": hostile}
+    )
+    for arguments in ((), ("--client", hostile)):
+        code, output, _ = call("audit", audit, *arguments)
+        assert code == 0
+        assert "\x1b" not in output
+        assert "\x07" not in output
+        assert "[red]" in output

@@ -56,5 +56,5 @@ def merge(values: Tensor, share: Tensor) -> Tensor:
     """One buffer from several (n, ...), by their shares (n,) if they are floating."""
     if not values.is_floating_point():
         return values.amax(0)
-    mean = share @ values.flatten(1).to(torch.float64)
+    mean = share @ values.reshape(len(values), values[0].numel()).to(torch.float64)
     return mean.view(values.shape[1:]).to(values.dtype)

@@ -94,6 +94,8 @@ class RunFolder:
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
     line = _dumps(record, sort_keys=True).encode() + b"\n"
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} cannot be written: it is there and no regular file")
     with _faults_of(path), path.open("a+b", buffering=0) as file:
         end = _cut_torn_line(file)
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,3 +92,18 @@ def give_make_run() -> Callable[..., RunFolder]:
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[RunFolder]:
     return [make_run(tmp_path / name, name) for name in MAKERS]
+
+
+def make_entry(number: int, **changes: Any) -> dict[str, Any]:
+    """A line of an audit: a round that nobody has a part in, but for these changes."""
+    entry: dict[str, Any] = {
+        "round": number, "time": "2026-01-01T00:00:00+00:00", "mode": "enforce", "outcome": "aggregated",
+        "reason": None, "asked": None, "answered": [], "silent": [], "dropped": [], "elected": [], "left_out": [],
+        "averaged": [], "facts": {}, "model_before": "", "model_after": "",
+    }  # fmt: skip
+    return entry | changes
+
+
+@pytest.fixture(name="make_entry")
+def give_make_entry() -> Callable[..., dict[str, Any]]:
+    return make_entry

@@ -13,7 +13,8 @@ from plotly.offline import get_plotlyjs
 from snowball.errors import RunError
 from snowball.records import RunFolder
 from snowball.report import write_html
-from snowball.report.page import MOST_FACTS, page_data, safe_json, short
+from snowball.report.html import safe_json, short
+from snowball.report.page import MOST_FACTS, page_data
 
 Make = Callable[..., RunFolder]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'\u2028"

@@ -3,8 +3,9 @@
 Integrations hold a `Guard`, one a federation. No client, hostile or broken, can make it raise.
 """
 
-from snowball.guard.audit import AuditLog, Entry
+from snowball.audits import REASONS, Entry
+from snowball.guard.audit import AuditLog
 from snowball.guard.guard import Guard, Judgement
-from snowball.guard.reply import REASONS, Dropped, Reply
+from snowball.guard.reply import Dropped, Reply
 
 __all__ = ["REASONS", "AuditLog", "Dropped", "Entry", "Guard", "Judgement", "Reply"]

@@ -1,18 +1,8 @@
-"""The audit: a line of JSON a round, which says who was asked, who answered, who was left out, and why.
-
-round, time               from 1; when the round was judged, UTC
-mode                      "enforce" or "monitor"
-outcome, reason           "aggregated", or "kept" and why the global model stays as it was
-asked, answered, silent   client ids; `asked` is null where nobody knows
-dropped                   {client, reason, detail} of each reply that was not judged; reasons are `REASONS`
-elected, left_out         client ids: what the defense decided on those that were judged
-averaged                  client ids that went into the model: the elected, or all judged in monitor mode
-facts                     the defense's evidence: a number, or a number a judged client by id
-model_before, model_after sha256 of the global model's tensors
-"""
+"""Writing an audit: its file, and a round's evidence and models as JSON; `snowball.audits` says what a line holds."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snowball.audits import Entry, read_audit
 from snowball.defenses import Verdict
-from snowball.records import append_line, loads, read_lines
+from snowball.records import append_line, finite
 
-Entry = dict[str, Any]
-"""One line of an audit."""
+LONGEST = 200
+"""Characters of a fact that is no number."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +29,29 @@ class AuditLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, entry)
 
-    def entries(self) -> Iterator[Any]:
-        """The rounds so far, unchecked."""
-        return (loads(line, place) for line, place in read_lines(self.path))
+    def entries(self) -> list[Entry]:
+        """The rounds so far."""
+        return read_audit(self.path) if self.path.exists() else []
 
 
 def evidence(verdict: Verdict, clients: Sequence[str]) -> dict[str, Any]:
     """The facts of a verdict as JSON, those of single updates by client."""
     facts: dict[str, Any] = {}
     for name, fact in verdict.facts.items():
-        if isinstance(fact, Tensor):
-            values = fact.tolist()
-            each = fact.ndim == 1 and len(values) == len(clients)
-            facts[name] = dict(zip(clients, values, strict=True)) if each else values
-        else:
-            facts[name] = fact
+        value = plain(fact)
+        each = isinstance(fact, Tensor) and fact.ndim == 1 and isinstance(value, list) and len(value) == len(clients)
+        facts[str(name)] = dict(zip(clients, value, strict=True)) if each else value
     return facts
+
+
+def plain(fact: Any) -> Any:
+    """A fact as JSON has it; in words where JSON cannot."""
+    value = fact.tolist() if hasattr(fact, "tolist") else fact
+    try:
+        json.dumps(finite(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return repr(fact)[:LONGEST]
+    return value
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

@@ -8,23 +8,26 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from snowball.audits import Entry
 from snowball.buffers import aggregate
-from snowball.defenses import Context, Defense, LocalDefense, Snowball, TrustingDefense, Verdict
+from snowball.defenses import Context, Defense, Ideal, LocalDefense, Snowball, TrustingDefense, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
-from snowball.errors import RunError, SettingError, UpdateError
-from snowball.guard.audit import AuditLog, Entry, evidence, fingerprint
-from snowball.guard.reply import Dropped, Reply, Sane, sanitise
+from snowball.errors import RunError, SettingError, SnowballError, UpdateError
+from snowball.guard.audit import AuditLog, evidence, fingerprint
+from snowball.guard.reply import Dropped, Reply, Sane, sanitise, words_of
 from snowball.pytree import pack, unpack
 from snowball.records import write_bytes
 from snowball.updates import Arrays, Layout, Updates, as_tensor
 
 logger = getLogger("snowball")
 
-STATISTICS = ("running_mean", "running_var")
-"""Floating tensors that nobody trains, by the ends of their names: torch's batch normalisation has them."""
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""Tensors that nobody trains, by the ends of their names: torch's batch normalisation has them. The last is a counter,
+which averaging strategies turn into a floating one."""
 
 Tensors = dict[str, Tensor]
 
@@ -34,7 +37,7 @@ class Judgement:
     """What came of a round.
 
     Attributes:
-        tensors: the new global model; the old one where the round was not good enough.
+        tensors: the new global model, on the CPU; a copy of the old one where the round was not good enough.
         averaged: the clients whose replies are in it.
         entry: the audit's line, without the model after the round.
     """
@@ -77,12 +80,11 @@ class Guard:
     ) -> None:
         if mode not in ("enforce", "monitor"):
             raise SettingError(f"mode is 'enforce' or 'monitor', got {mode!r}")
-        if min_elected < 1 or (max_examples is not None and not max_examples > 0):
-            raise SettingError(f"min_elected = {min_elected} and max_examples = {max_examples} must be positive")
+        for name, least in {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}.items():
+            if least is not None and not least > 0:
+                raise SettingError(f"{name} must be positive, got {least}")
         self.defense = Snowball() if defense is None else defense
-        if isinstance(self.defense, LocalDefense | TrustingDefense):
-            name = type(self.defense).__name__
-            raise SettingError(f"{name} acts in training, which a guard has no part in: choose another defense")
+        refuse_unfit(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
         self.log = AuditLog(Path(audit)) if audit is not None else None
         self.buffers = frozenset(buffers)
@@ -110,10 +112,10 @@ class Guard:
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
         """Judge a round; who aggregates in another way calls `record` with what that gives."""
-        self.round += 1
-        base = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in model.items()}
+        base = {name: as_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
         layout = self._layout(base)
-        invited = None if asked is None else list(dict.fromkeys(asked))
+        self.round += 1
+        invited = None if asked is None else list(dict.fromkeys(map(str, asked)))
         sane, dropped = sanitise(replies, base, invited, self.max_examples)
         dropped = [*failed, *dropped]
         answered = [reply.client for reply in sane] + [fault.client for fault in dropped if fault.reason != "error"]
@@ -125,27 +127,37 @@ class Guard:
             "answered": sorted(set(answered)),
             "silent": sorted(set(invited or ()) - set(answered) - {fault.client for fault in dropped}),
             "dropped": [vars(fault) for fault in dropped],
+            "reason": None,
+            "elected": [],
+            "left_out": [],
+            "averaged": [],
+            "facts": {},
             "model_before": fingerprint(base),
         }
         return self._decide(base, layout, sane, entry)
 
     def record(self, judgement: Judgement, after: Arrays) -> Entry:
-        """Write the round's line, with the global model that came of it."""
+        """Write the round's line, with the global model that came of it; a file that cannot be written is a warning."""
         tensors = {name: as_tensor(tensor, name) for name, tensor in after.items()}
         entry = {**judgement.entry, "model_after": fingerprint(tensors)}
-        if self.log:
-            self.log.append(entry)
+        try:
+            if self.log:
+                self.log.append(entry)
+        except Exception as error:  # the federation is worth more than a line of its books
+            logger.warning("Round %d is not in the audit: %s", entry["round"], error)
         return entry
 
     def state_dict(self) -> dict[str, Any]:
         """Where the guard stands: nested dicts and lists of tensors, numbers and strings."""
-        return {"round": self.round, "seed": self.seed, "defense": self.state}
+        return {"round": self.round, "seed": self.seed, "method": self._method, "defense": self.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another guard stood."""
         round, seed, defense = (state.get(name) for name in ("round", "seed", "defense"))
         if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
             raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
+        if state.get("method") != self._method:
+            raise RunError(f"this state is of another defense than {self._method}: {str(state.get('method'))[:60]!r}")
         self.round, self.seed, self.state = round, seed, defense
 
     def save(self, path: str | Path) -> None:
@@ -154,14 +166,22 @@ class Guard:
 
     def load(self, path: str | Path) -> bool:
         """Go on where the guard that wrote a file stood; False where there is no such file."""
-        if not Path(path).exists():
-            return False
         try:
+            if not Path(path).exists():
+                return False
             state = unpack(Path(path).read_bytes())
         except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is not the state of a guard: {error}") from error
-        self.load_state_dict(state if isinstance(state, Mapping) else {})
+        try:
+            self.load_state_dict(state if isinstance(state, Mapping) else {})
+        except RunError as error:
+            raise RunError(f"{path} cannot be used: {error}") from error
         return True
+
+    @property
+    def _method(self) -> str:
+        """The defense's name: its state is no other's."""
+        return type(self.defense).__name__
 
     def _layout(self, base: Tensors) -> Layout:
         """The tensors that are compared: floating ones that are trained."""
@@ -182,17 +202,15 @@ class Guard:
                 raise UpdateError("there is no reply to judge")
             return self._elect(base, layout, sane, entry)
         except Exception as error:  # fail closed: whatever a defense stumbles over, the federation goes on
-            logger.warning("Round %d keeps the old global model: %s", self.round, error)
-            decided = {"outcome": "kept", "reason": str(error) or type(error).__name__}
-            nobody: dict[str, Any] = {"elected": [], "left_out": [], "averaged": [], "facts": {}}
-            return Judgement(base, (), {**nobody, **entry, **decided})
+            entry |= {"outcome": "kept", "reason": said(error)}
+            logger.warning("Round %d keeps the old global model: %s", self.round, entry["reason"])
+            return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
     def _elect(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
         """Let the defense judge, and make the new model."""
         updates = updates_of(base, layout, sane)
         origin = layout.flatten({name: base[name] for name in layout.names}).to(updates.values.dtype)
-        verdict = self.defense(updates, Context(self.round, self.rounds, origin, self.seed, self.state))
-        entry |= decision(verdict, updates.clients)
+        verdict = self._ask(updates, origin, entry)
         averaged, delta = self._average(updates, verdict)
         if int(averaged.sum()) < self.min_elected:
             raise UpdateError(f"{int(averaged.sum())} of {len(sane)} are elected, and {self.min_elected} are needed")
@@ -203,14 +221,61 @@ class Guard:
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise UpdateError("the average holds NaN or infinite numbers")
         self.state = verdict.state
-        entry |= {"outcome": "aggregated", "reason": None, "averaged": names(updates.clients, averaged)}
+        entry |= {"outcome": "aggregated", "averaged": names(updates.clients, averaged)}
         return Judgement({name: tensors[name] for name in base}, tuple(entry["averaged"]), entry)
+
+    def _ask(self, updates: Updates, origin: Tensor, entry: Entry) -> Verdict:
+        """What the defense decides; one that stumbles does not matter in monitor mode."""
+        rounds = self.rounds and max(self.rounds, self.round)  # a federation may go on for longer than was said
+        try:
+            verdict = self.defense(updates, Context(self.round, rounds, origin, self.seed, self.state))
+            check_verdict(verdict, updates)
+            entry |= decision(verdict, updates.clients)
+        except Exception as error:
+            if self.mode == "enforce":
+                raise
+            entry |= {"reason": f"the defense could not judge: {said(error)}"}
+            return Verdict(torch.zeros_like(origin), everyone(updates), {}, self.state)
+        return verdict
 
     def _average(self, updates: Updates, verdict: Verdict) -> tuple[Tensor, Tensor]:
         """Who is averaged, and what their average adds to the model."""
         if self.mode == "enforce":
             return verdict.elected, verdict.delta
         return everyone(updates), weighted_mean(updates, everyone(updates))
+
+
+def refuse_unfit(defense: Any) -> None:
+    """Refuse what cannot judge a real federation's rounds."""
+    if isinstance(defense, type) or not callable(defense):
+        raise SettingError(f"a guard needs a defense such as Snowball(), got {str(defense)[:60]}")
+    for part in (defense, *getattr(defense, "members", ())):
+        name = type(part).__name__
+        if isinstance(part, LocalDefense | TrustingDefense):
+            raise SettingError(f"{name} acts in training, which a guard has no part in: choose another defense")
+        if isinstance(part, Ideal):
+            raise SettingError(f"{name} is told who is malicious, which only a simulator knows: choose another defense")
+
+
+def check_verdict(verdict: Verdict, updates: Updates) -> None:
+    """Refuse a verdict that cannot be carried out."""
+    rows, width = updates.values.shape
+    if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
+        raise UpdateError(f"the defense elects by {describe(verdict.elected)}, {rows} bools are needed")
+    if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
+        raise UpdateError(f"the defense's average is {describe(verdict.delta)}, {width} numbers are needed")
+    if not verdict.delta.isfinite().all():
+        raise UpdateError("the defense's average holds NaN or infinite numbers")
+
+
+def describe(tensor: Tensor) -> str:
+    """A tensor's type and shape in words."""
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def said(error: Exception) -> str:
+    """What went wrong, in a sentence; errors that are not ours do not come as one."""
+    return str(error) if isinstance(error, SnowballError) else words_of(error)
 
 
 def updates_of(base: Tensors, layout: Layout, sane: Sequence[Sane]) -> Updates:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ LEAP = 1 << 31
 DETAIL = 200
 """Characters of a reason at most: names of tensors are the client's choice."""
 
+VARIANCE = "running_var"
+"""How the names of variances end: below zero they would make every prediction of the model NaN."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reply:
@@ -49,27 +52,13 @@ class Dropped:
     """A reply that is not judged at all.
 
     Attributes:
-        reason: a key of `REASONS`.
+        reason: a key of `snowball.guard.REASONS`.
         detail: what exactly, in words.
     """
 
     client: str
     reason: str
     detail: str
-
-
-REASONS = {
-    "error": "the client failed, or its answer could not be read",
-    "not-asked": "the client was not asked",
-    "duplicate": "the client had answered already",
-    "names": "its tensors are not the model's",
-    "shape": "a tensor has another shape than the model's",
-    "dtype": "a tensor holds other numbers than the model's, or none",
-    "not-finite": "a tensor holds NaN or infinite numbers",
-    "norm": "the update is absurdly long",
-    "examples": "the number of examples cannot be, or is above the bound",
-}
-"""Why a reply is dropped."""
 
 
 class Fault(Exception):  # noqa: N818
@@ -93,21 +82,31 @@ def sanitise(
     dropped: list[Dropped] = []
     seen: set[str] = set()
     for reply in replies:
+        client = str(reply.client)
         try:
-            if asked is not None and reply.client not in asked:
+            if asked is not None and client not in asked:
                 raise Fault("not-asked", "it was not asked in this round")
-            if reply.client in seen:
+            if client in seen:
                 raise Fault("duplicate", "it had answered already")
-            seen.add(reply.client)
-            sane.append(Sane(reply.client, examples_of(reply), tensors_of(reply, model)))
+            seen.add(client)
+            sane.append(Sane(client, examples_of(reply), tensors_of(reply, model)))
         except Fault as fault:
-            dropped.append(Dropped(reply.client, *fault.args))
+            dropped.append(Dropped(client, *fault.args))
         except Exception as error:  # an answer can be wrong in any way, and must not end the run
-            dropped.append(Dropped(reply.client, "error", f"{type(error).__name__}: {error}"[:DETAIL]))
+            dropped.append(Dropped(client, "error", words_of(error)))
+    sane.sort(key=lambda reply: reply.client)  # no defense can tell who came first
     crowd = crowded(sane, max_examples)
     sane = without(sane, crowd)
     far = stretched(sane, model)
     return without(sane, far), [*dropped, *crowd, *far]
+
+
+def words_of(error: Exception) -> str:
+    """What an exception says, even one that cannot say it."""
+    try:
+        return f"{type(error).__name__}: {error}"[:DETAIL]
+    except Exception:
+        return type(error).__name__
 
 
 def without(sane: Sequence[Sane], dropped: Iterable[Dropped]) -> list[Sane]:
@@ -118,12 +117,18 @@ def without(sane: Sequence[Sane], dropped: Iterable[Dropped]) -> list[Sane]:
 
 def examples_of(reply: Reply) -> float:
     """How many examples a client claims, where that is a number that can be."""
-    count = reply.examples.item() if isinstance(reply.examples, Tensor) else reply.examples
-    if isinstance(count, bool) or not isinstance(count, int | float | np.integer | np.floating):
+    count = reply.examples
+    if isinstance(count, Tensor | np.ndarray | np.generic) and math.prod(count.shape) == 1:
+        count = count.item()
+    if isinstance(count, bool) or not isinstance(count, int | float):
         raise Fault("examples", f"{type(count).__name__} is no number of examples")
-    if not 0 < count <= MOST_EXAMPLES:  # which NaN is not, either
-        raise Fault("examples", f"it claims {str(count)[:30]} examples")
-    return float(count)
+    try:
+        claimed = float(count)
+    except OverflowError:
+        claimed = math.inf
+    if not 0 < claimed <= MOST_EXAMPLES:  # which NaN is not, either
+        raise Fault("examples", f"it claims {claimed:.6g} examples")
+    return claimed
 
 
 def tensors_of(reply: Reply, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,10 +144,10 @@ def tensors_of(reply: Reply, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def tensor_of(name: str, value: Any, own: Tensor) -> Tensor:
     """One tensor of a reply, like the model's own."""
     try:
-        tensor = as_tensor(value, name)
-    except UpdateError as error:
-        raise Fault("dtype", str(error)[:DETAIL]) from error
-    if not torch.can_cast(tensor.dtype, own.dtype):
+        tensor = as_tensor(value, repr(name)).cpu()
+    except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers to give
+        raise Fault("dtype", " ".join(str(error).split())[:DETAIL]) from error
+    if not fits(tensor.dtype, own.dtype):
         raise Fault("dtype", f"{name!r} is {tensor.dtype}, the model's is {own.dtype}"[:DETAIL])
     if tensor.shape != own.shape:
         raise Fault("shape", f"{name!r} is {tuple(tensor.shape)}, the model's is {tuple(own.shape)}"[:DETAIL])
@@ -150,15 +155,22 @@ def tensor_of(name: str, value: Any, own: Tensor) -> Tensor:
     if not fitted.isfinite().all():
         raise Fault("not-finite", f"{name!r} holds NaN or infinite numbers"[:DETAIL])
     if not fitted.is_floating_point() and ((fitted.double() - own.double()).abs() > LEAP).any():
-        raise Fault("norm", f"the counter {name!r} leaps by more than {LEAP}"[:DETAIL])
+        raise Fault("range", f"the counter {name!r} leaps by more than {LEAP}"[:DETAIL])
+    if name.endswith(VARIANCE) and (fitted < 0).any():
+        raise Fault("range", f"{name!r} holds negative numbers"[:DETAIL])
     return fitted
+
+
+def fits(sent: torch.dtype, own: torch.dtype) -> bool:
+    """Whether a tensor may be of another type: wider or narrower, or whole numbers where the model has others."""
+    return sent == own or (sent != torch.bool and torch.can_cast(sent, own))
 
 
 def crowded(sane: Sequence[Sane], max_examples: float | None) -> list[Dropped]:
     """Those who claim more examples than the bound, or, where none is set, than a usual client of the round does."""
     if not sane:
         return []
-    usual = median(reply.examples for reply in sane)
+    usual = median_low(reply.examples for reply in sane)
     bound = CROWD * usual if max_examples is None else max_examples
     said = f"{CROWD:g} times the round's median" if max_examples is None else "the bound"
     return [

@@ -1,20 +1,14 @@
-"""The page: a template, a style, a script and the runs' numbers, all in one file that asks the network for nothing."""
+"""The page on runs."""
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
 from snowball.errors import RunError
-from snowball.records import Record, RunFolder, finite, write_bytes
+from snowball.records import Record, RunFolder
 from snowball.report.data import loaded
+from snowball.report.html import asset, short, write_page
 from snowball.report.story import headline, outcome, story
 from snowball.report.table import HEADERS, STAGES, run_names, table
 from snowball.report.trigger import figures
@@ -27,10 +21,15 @@ def write_html(folders: Sequence[RunFolder], path: str | Path) -> None:
     """Write the report on these runs to one self-contained page."""
     if not folders:
         raise RunError(f"there is no run to report on in {path}")
+    from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
+
     rows = table(folders)
-    plotly, script = get_plotlyjs(), _asset("page.js")
-    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    text = page.from_string(_asset("page.html.j2")).render(
+    write_page(
+        path,
+        asset("page.html.j2"),
+        [asset("page.css")],
+        [get_plotlyjs(), asset("page.js")],
+        page_data(folders),
         headline=headline(rows),
         story=story(rows),
         headers=HEADERS,
@@ -38,13 +37,7 @@ def write_html(folders: Sequence[RunFolder], path: str | Path) -> None:
         figures=figures(folders),
         loaded=loaded(folders),
         settings=[(row.name, _settings(folder)) for row, folder in zip(rows, folders, strict=True)],
-        data=Markup(safe_json(page_data(folders))),
-        style=Markup(_asset("page.css")),
-        plotly=Markup(plotly),
-        script=Markup(script),
-        scripts=Markup(" ".join(map(_digest, (plotly, script)))),
     )
-    write_bytes(Path(path), text.encode())
 
 
 def page_data(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
@@ -53,12 +46,6 @@ def page_data(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
         {"name": name, "rounds": [_round(record) for record in folder.rounds()]}
         for name, folder in zip(run_names(folders), folders, strict=True)
     ]
-
-
-def safe_json(value: Any) -> str:
-    """JSON that is still JSON inside a script element, whatever names are in it."""
-    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only: no U+2028 gets through
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _round(record: Record) -> dict[str, Any]:
@@ -97,25 +84,6 @@ def _is_column(fact: Any, length: int) -> bool:
     )
 
 
-def short(value: Any) -> Any:
-    """The same numbers in five digits."""
-    if isinstance(value, list):
-        return [short(entry) for entry in value]
-    if not isinstance(value, float):
-        return value
-    rounded = float(f"{value:.5g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
-
-
 def _settings(folder: RunFolder) -> str:
     """A run's record but for its trigger, which has a place of its own on the page."""
     return json.dumps({name: value for name, value in folder.run.items() if name != "trigger"}, indent=2)
-
-
-def _asset(name: str) -> str:
-    return (files("snowball.report") / name).read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    """A script's source expression for the page's content policy: no other script runs, wherever it comes from."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -1,0 +1,247 @@
+"""What an audit amounts to: what became of the rounds, how each client fared, and one client's history."""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from snowball.audits import Entry
+from snowball.errors import SettingError
+from snowball.report.table import ABSENT
+
+STATES = {
+    "elected": "elected",
+    "left_out": "left out",
+    "dropped": "dropped",
+    "failed": "failed",
+    "unjudged": "answered, not judged",
+    "silent": "silent",
+}
+"""What a round can be for a client that has a part in it."""
+
+FAILED = "error"
+"""The reason of a reply that is none."""
+
+FIRST = ("votes", "score", "margin")
+STEP = "order"
+"""The step of an election that a client joined in; those of step 0 have votes for a score, and others a distance."""
+
+Range = tuple[float, float]
+MOST_FACTS, LONGEST, HIGHEST = 6, 60, 1e300
+"""Facts of a client, those first that answer most, characters of a name, and the highest number that are shown."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """How one client fared.
+
+    Attributes:
+        asked: rounds that it was asked in; None where the audit does not know whom anybody asked.
+        dropped: its replies that were dropped, by reason.
+        streak: the most rounds in a row that it was left out in; rounds that did not judge it do not count.
+    """
+
+    client: str
+    asked: int | None
+    answered: int
+    silent: int
+    dropped: dict[str, int]
+    elected: int
+    left_out: int
+    streak: int
+
+    def cells(self) -> tuple[str, ...]:
+        """The client as text, a cell for each of `HEADERS`."""
+        dropped = ", ".join(f"{count} {visible(reason)}" for reason, count in self.dropped.items())
+        asked = ABSENT if self.asked is None else str(self.asked)
+        counts = (self.left_out, self.streak, self.elected, asked, self.answered, self.silent)
+        return visible(self.client), *map(str, counts), dropped or "0"
+
+
+HEADERS = ("Client", "Left out", "Longest streak", "Elected", "Asked", "Answered", "Silent", "Dropped")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One round of a client.
+
+    Attributes:
+        state: a key of `STATES`.
+        words: what happened.
+        facts: the client's numbers.
+        ranges: the lowest and the highest number among the elected, to compare a client with that was left out.
+    """
+
+    round: int
+    time: str
+    state: str
+    words: str
+    facts: dict[str, float]
+    ranges: dict[str, Range]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An audit's rounds, and what they amount to."""
+
+    entries: Sequence[Entry]
+
+    @cached_property
+    def clients(self) -> list[Client]:
+        """Everybody that is named, who is left out most first."""
+        counts = {
+            field: _count(self.entries, field) for field in ("asked", "answered", "silent", "elected", "left_out")
+        }
+        dropped = Counter((fault["client"], fault["reason"]) for entry in self.entries for fault in entry["dropped"])
+        knows = any(entry["asked"] is not None for entry in self.entries)
+        streaks = longest_streaks(self.entries)
+        by_client: dict[str, dict[str, int]] = {}
+        for (client, reason), count in sorted(dropped.items()):
+            by_client.setdefault(client, {})[reason] = count
+        found = [
+            Client(
+                client=client,
+                asked=counts["asked"][client] if knows else None,
+                dropped=by_client.get(client, {}),
+                streak=streaks[client],
+                **{field: counts[field][client] for field in ("answered", "silent", "elected", "left_out")},
+            )
+            for client in set(by_client).union(*counts.values())
+        ]
+        return sorted(found, key=lambda each: (-each.left_out, -sum(each.dropped.values()), each.client))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Why rounds kept the old model, and how many did, the most common reason first."""
+        return dict(Counter(entry["reason"] or ABSENT for entry in self.entries if is_kept(entry)).most_common())
+
+    @property
+    def monitored(self) -> int:
+        """Rounds in which the guard only watched."""
+        return sum(entry["mode"] == "monitor" for entry in self.entries)
+
+    @property
+    def restarts(self) -> int:
+        """How often the rounds start over, or go back."""
+        numbers = [entry["round"] for entry in self.entries]
+        return sum(later <= earlier for earlier, later in pairwise(numbers))
+
+    def history(self, client: str) -> list[Moment]:
+        """The rounds that a client had a part in."""
+        if client not in {each.client for each in self.clients}:
+            close = difflib.get_close_matches(client, [each.client for each in self.clients], n=1)
+            hint = f"; did you mean {visible(close[0])!r}?" if close else ""
+            raise SettingError(
+                f"{visible(client)!r} is not a client of this audit, which has {len(self.clients)}{hint}"
+            )
+        return list(_moments(self.entries, client))
+
+    def plain(self) -> dict[str, Any]:
+        """The summary as JSON."""
+        kept = self.kept
+        return {
+            "rounds": len(self.entries),
+            "aggregated": len(self.entries) - sum(kept.values()),
+            "kept": kept,
+            "monitored": self.monitored,
+            "restarts": self.restarts,
+            "clients": [asdict(client) for client in self.clients],
+        }
+
+
+def is_kept(entry: Entry) -> bool:
+    """Whether the round kept the old model."""
+    return bool(entry["outcome"] == "kept")
+
+
+def states(entry: Entry) -> dict[str, str]:
+    """What the round was for everybody that has a part in it; the decision counts most."""
+    return {
+        **dict.fromkeys([*(entry["asked"] or ()), *entry["silent"]], "silent"),
+        **dict.fromkeys(entry["answered"], "unjudged"),
+        **{fault["client"]: "failed" if fault["reason"] == FAILED else "dropped" for fault in entry["dropped"]},
+        **dict.fromkeys(entry["left_out"], "left_out"),
+        **dict.fromkeys(entry["elected"], "elected"),
+    }
+
+
+def longest_streaks(entries: Iterable[Entry]) -> Counter[str]:
+    """The most rounds in a row that clients were left out in; only being elected ends a streak."""
+    running: Counter[str] = Counter()
+    longest: Counter[str] = Counter()
+    for entry in entries:
+        for client in entry["elected"]:
+            running[client] = 0
+        for client in set(entry["left_out"]).difference(entry["elected"]):
+            running[client] += 1
+            longest[client] = max(longest[client], running[client])
+    return longest
+
+
+def fact_names(entry: Entry) -> list[str]:
+    """The facts of a round that are numbers of clients, those that answer most first; layers' have dotted names."""
+    names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP]
+    names = [name for name in names if "." not in name] or names
+    first = {name: place for place, name in enumerate(FIRST)}
+    return sorted(names, key=lambda name: (first.get(name, len(FIRST)), name))[:MOST_FACTS]
+
+
+def number(fact: dict[str, Any], client: str) -> float | None:
+    """A client's number, where there is one."""
+    value = fact.get(client)
+    return value if isinstance(value, int | float) and abs(value) <= HIGHEST else None
+
+
+def visible(text: str, longest: int = LONGEST) -> str:
+    """A stranger's text on one line, with nothing in it that a terminal would obey or a reader not see."""
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[: longest + 1])
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
+def _count(entries: Iterable[Entry], field: str) -> Counter[str]:
+    return Counter(client for entry in entries for client in set(entry[field] or ()))
+
+
+def _moments(entries: Iterable[Entry], client: str) -> Iterator[Moment]:
+    for entry in entries:
+        if state := states(entry).get(client):
+            found = {name: number(entry["facts"][name], client) for name in fact_names(entry)}
+            facts = {name: value for name, value in found.items() if value is not None}
+            ranges = elected_ranges(entry) if state == "left_out" else {}
+            words = describe(entry, client, state)
+            yield Moment(
+                entry["round"],
+                entry["time"],
+                state,
+                words,
+                facts,
+                {name: ranges[name] for name in ranges if name in facts},
+            )
+
+
+def elected_ranges(entry: Entry) -> dict[str, Range]:
+    """The lowest and the highest of the elected's numbers, by fact."""
+    steps = entry["facts"].get(STEP)
+    joined = [each for each in entry["elected"] if not isinstance(steps, dict) or steps.get(each) != 0]
+    found: dict[str, Range] = {}
+    for name in fact_names(entry):
+        among = joined if name in ("score", "margin") else entry["elected"]
+        values = [value for each in among if (value := number(entry["facts"][name], each)) is not None]
+        if values:
+            found[name] = min(values), max(values)
+    return found
+
+
+def describe(entry: Entry, client: str, state: str) -> str:
+    """A round of a client in words."""
+    words = STATES[state]
+    if entry["mode"] == "monitor" and state == "left_out":
+        words = "would have been left out, but was averaged"
+    faults = [fault for fault in entry["dropped"] if fault["client"] == client]
+    said = "; ".join(f"{visible(fault['reason'])}: {fault['detail'] or ABSENT}" for fault in faults)
+    more = f", {said}" if state in ("dropped", "failed") else f"; a reply was dropped, {said}"
+    kept = f"; the old model was kept: {entry['reason'] or ABSENT}" if is_kept(entry) else ""
+    return f"{words}{more if said else ''}{kept}"

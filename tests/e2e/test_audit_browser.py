@@ -1,0 +1,105 @@
+"""The page on an audit in a real browser: another page holds it in a frame, uses it and says what it sees."""
+
+import html
+import json
+import re
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball.report import Audit, write_audit
+
+REPORT = runpy.run_path(str(Path(__file__).parent / "test_report_browser.py"))
+BROWSER, FLAGS, make_entry = REPORT["BROWSER"], REPORT["FLAGS"], REPORT["FAKES"]["make_entry"]
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome is installed")
+
+WATCHER = """<!DOCTYPE html><meta charset="utf-8"><pre id="seen"></pre>
+<iframe id="frame" src="page.html#%s" style="width:%dpx;height:2000px;border:0"></iframe>
+<script>
+const frame = document.getElementById("frame");
+frame.onload = async () => {
+  const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement, seen = {};
+  const find = (id) => page.getElementById(id);
+  const rest = () => new Promise((done) => setTimeout(done, 100));
+  const look = () => ({
+    client: find("client").selectedOptions[0]?.textContent,
+    words: find("client-words").textContent,
+    lines: [...find("moments").tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())),
+    found: page.querySelector("#moments .found th")?.textContent,
+    pressed: page.querySelector("#names [aria-pressed=true]")?.textContent,
+    marks: Object.fromEntries(["elected", "left_out", "dropped", "silent"].map((state) => [state,
+      [...page.querySelectorAll(`#grid .${state}`)].map((each) => each.getAttribute("d").split("M").length - 1)])),
+    scripts: page.scripts.length, images: page.images.length, address: view.location.hash,
+    ready: root.dataset.ready, theme: root.dataset.theme, overflow: root.scrollWidth - root.clientWidth,
+    paper: view.getComputedStyle(page.body).backgroundColor,
+    requests: view.performance.getEntriesByType("resource").map((each) => each.name),
+  });
+  await rest();
+  try { %s } catch (error) { seen.error = String(error); }
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+};
+</script>"""
+
+
+def watch(folder: Path, audit: Audit, steps: str, address: str = "", width: int = 1200) -> dict[str, Any]:
+    """What the steps saw of the page on an audit; what the console said would be a fault."""
+    write_audit(audit, folder / "page.html")
+    (folder / "watcher.html").write_text(WATCHER % (address, width, steps), encoding="utf-8")
+    command = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}", (folder / "watcher.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    found = re.search(r'<pre id="seen">(.+?)</pre>', done.stdout, re.DOTALL)
+    assert found, f"the browser showed nothing: {done.stderr[-2000:]}"
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
+    assert "error" not in seen, seen
+    return seen
+
+
+def test_a_client_is_chosen_in_four_ways_and_its_history_shown(tmp_path: Path) -> None:
+    facts = {"votes": {"site-1": 9.0, "site-2": 12.5, "site-7": 3.25}}
+    out = {"elected": ["site-1", "site-2"], "left_out": ["site-7"], "facts": facts}
+    dropped = [{"client": "site-2", "reason": "norm", "detail": "too long"}]
+    audit = Audit([make_entry(1, silent=["site-8"], **out), make_entry(2, dropped=dropped, elected=["site-1"])])
+    seen = watch(
+        tmp_path,
+        audit,
+        """seen.start = look();
+        find("client").value = "1"; find("client").dispatchEvent(new view.Event("change", {bubbles: true}));
+        seen.select = look();
+        find("names").children[3].click(); seen.name = look();
+        const box = find("grid").getBoundingClientRect();
+        find("grid").dispatchEvent(new view.MouseEvent("click", {clientX: box.left + 17, clientY: box.top + 22 + 19}));
+        seen.grid = look();
+        view.location.hash = "client=site-7&round=1&theme=dark"; await rest(); seen.address = look();""",
+    )
+    start = seen["start"]
+    assert (start["client"], start["ready"], start["requests"]) == ("site-7", "yes", [])
+    assert start["lines"] == [["1", "left out", "3.25\n9 to 12.5", "2026-01-01T00:00:00+00:00"]]
+    assert start["marks"] == {"elected": [3], "left_out": [1], "dropped": [1, 0], "silent": [1]}
+    assert start["words"].startswith("Elected in 0 rounds, left out in 1,")
+    assert (seen["select"]["client"], seen["select"]["pressed"]) == ("site-2", "site-2")
+    assert seen["select"]["lines"][1][1] == "dropped, norm: too long"
+    assert (seen["name"]["client"], seen["name"]["lines"][0][1]) == ("site-8", "silent")
+    assert (seen["grid"]["client"], seen["grid"]["found"], seen["grid"]["address"]) == (
+        "site-2",
+        "2",
+        "#client=site-2&round=2",
+    )
+    assert (seen["address"]["client"], seen["address"]["found"], seen["address"]["theme"]) == ("site-7", "1", "dark")
+    assert start["paper"] != seen["address"]["paper"]
+
+
+def test_hostile_names_and_an_empty_audit_on_a_phone(tmp_path: Path) -> None:
+    code = "</script><script>console.error(1)</script><img src=x onerror=console.error(2)>"
+    dropped = [{"client": code, "reason": code, "detail": code}]
+    facts = {code: {code: 1.5}, "__proto__": {code: 2.5}, "constructor": {code: 3.5}}
+    entry = make_entry(1, elected=[code], dropped=dropped, facts=facts, outcome="kept", reason=code)
+    seen = watch(tmp_path, Audit([entry]), "seen.page = look();", width=390)["page"]
+    assert (seen["scripts"], seen["images"], seen["overflow"]) == (2, 0, 0)
+    assert code[:20] in seen["lines"][0][1]
+    empty = watch(tmp_path, Audit([]), "seen.page = look();", width=390)["page"]
+    assert (empty["ready"], empty["words"], empty["lines"]) == ("yes", "The audit names no client.", [])

@@ -1,0 +1,362 @@
+import json
+import logging
+import random
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from snowball.defenses import (
+    Context,
+    FedAvg,
+    FlDetector,
+    Flip,
+    FlTrust,
+    FoolsGold,
+    Ideal,
+    Intersection,
+    Krum,
+    Median,
+    Snowball,
+    Verdict,
+)
+from snowball.errors import RunError, SettingError, UpdateError
+from snowball.guard import Dropped, Guard, Judgement, Reply
+from snowball.pytree import pack
+from snowball.updates import Updates
+
+SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
+MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
+
+
+@dataclass(frozen=True)
+class Doing:
+    """A defense that changes what FedAvg decides."""
+
+    change: Callable[[Verdict], Any]
+
+    def __call__(self, updates: Updates, context: Context) -> Any:
+        return self.change(FedAvg()(updates, context))
+
+
+def raising(error: Exception) -> Doing:
+    def change(verdict: Verdict) -> Any:
+        raise error
+
+    return Doing(change)
+
+
+def only(*rows: int) -> Doing:
+    """A defense that elects these rows and averages everybody."""
+
+    def change(verdict: Verdict) -> Verdict:
+        elected = torch.zeros_like(verdict.elected)
+        elected[list(rows)] = True
+        return replace(verdict, elected=elected)
+
+    return Doing(change)
+
+
+def same(one: Judgement, other: Judgement) -> bool:
+    return all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+
+
+def as_numpy(model: dict[str, Tensor]) -> dict[str, Any]:
+    return {name: tensor.numpy().copy() for name, tensor in model.items()}
+
+
+def test_the_plain_mean_is_that_of_numpy(replies: list[Reply]) -> None:
+    judgement = Guard(FedAvg())(MODEL, replies)
+    shares = np.array([reply.examples for reply in replies], float)
+    shares /= shares.sum()
+    for name in ("first.weight", "last.bias", "norm.running_mean", "norm.running_var"):
+        stacked = np.stack([reply.tensors[name].double().numpy() for reply in replies])
+        expected = np.tensordot(shares, stacked, 1)
+        np.testing.assert_allclose(judgement.tensors[name].numpy(), expected, rtol=0, atol=1e-6)
+
+
+def test_buffers_are_those_of_the_averaged_alone(replies: list[Reply]) -> None:
+    ahead = sent(replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 3.0))
+    judgement = Guard(only(0, 1))(MODEL, [*replies[:7], ahead])
+    assert judgement.averaged == ("site-00", "site-01")
+    assert judgement.tensors["norm.num_batches_tracked"].item() == pytest.approx(9)
+    expected = (20 * replies[0].tensors["norm.running_mean"] + 21 * replies[1].tensors["norm.running_mean"]) / 41
+    torch.testing.assert_close(judgement.tensors["norm.running_mean"], expected, rtol=0, atol=1e-6)
+    assert Guard(FedAvg())(MODEL, [*replies[:7], ahead]).tensors["norm.num_batches_tracked"].item() == 5000
+
+
+def test_statistics_are_no_part_of_what_is_judged(replies: list[Reply]) -> None:
+    widths: list[int] = []
+    spy = Doing(lambda verdict: widths.append(len(verdict.delta)) or verdict)
+    Guard(spy, buffers=["last.bias"])(MODEL, replies)
+    floating = {**MODEL, "norm.num_batches_tracked": torch.tensor(7.0, dtype=torch.float64)}  # as averages make it
+    judgement = Guard(spy)(floating, replies)
+    assert widths == [20, 22]
+    assert judgement.tensors["norm.num_batches_tracked"].dtype == torch.float64
+    assert judgement.tensors["norm.num_batches_tracked"].item() == pytest.approx(9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_keep_their_type_order_and_names(dtype: torch.dtype) -> None:
+    model = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in MODEL.items()}
+    answers = [honest(number, model) for number in range(4)]
+    shuffled = [Reply(each.client, each.examples, dict(reversed(each.tensors.items()))) for each in answers]
+    judgement = Guard(FedAvg())(model, shuffled)
+    assert not judgement.kept
+    assert [(name, each.dtype, each.shape) for name, each in judgement.tensors.items()] == [
+        (name, each.dtype, each.shape) for name, each in model.items()
+    ]
+
+
+def test_numpy_is_as_good_as_torch(replies: list[Reply]) -> None:
+    arrays = [Reply(each.client, each.examples, as_numpy(each.tensors)) for each in replies]
+    assert same(Guard(FedAvg())(MODEL, replies), Guard(FedAvg())(as_numpy(MODEL), arrays))
+
+
+@pytest.mark.parametrize("defense", [FedAvg(), raising(ValueError("no"))])
+def test_the_model_that_is_given_is_never_changed(replies: list[Reply], defense: Any) -> None:
+    model = as_numpy(MODEL)
+    judgement = Guard(defense)(model, replies)
+    for tensor in judgement.tensors.values():
+        tensor.zero_()
+    assert all(np.array_equal(model[name], MODEL[name].numpy()) for name in MODEL)
+
+
+@pytest.mark.parametrize("defense", [FedAvg(), Krum(tolerate=2), Snowball(clusters=3), Median(), FoolsGold()])
+@settings(max_examples=5, deadline=None, database=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_order_of_replies_changes_no_bit(defense: Any, seed: int) -> None:
+    answers = [honest(number) for number in range(8)] + [Reply("site-77", 20, {})]
+    shuffled = list(answers)
+    random.Random(seed).shuffle(shuffled)
+    one, other = (Guard(defense, seed=1)(MODEL, order) for order in (answers, shuffled))
+    assert one.averaged == other.averaged
+    assert one.entry["facts"].keys() == other.entry["facts"].keys()
+    assert same(one, other)
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "it raises": (raising(ValueError("no idea")), "ValueError: no idea"),
+    "it raises without a word": (raising(AssertionError()), "AssertionError: "),
+    "it raises what cannot be said": (raising(SHARED["Unspeakable"]()), "Unspeakable"),
+    "it recurses": (raising(RecursionError("deep")), "RecursionError: deep"),
+    "it has no memory": (raising(MemoryError()), "MemoryError: "),
+    "it refuses": (Krum(tolerate=9), "tolerating 9"),
+    "NaN": (Doing(lambda verdict: replace(verdict, delta=verdict.delta * torch.nan)), "NaN or infinite"),
+    "an average that overflows": (
+        Doing(lambda verdict: replace(verdict, delta=verdict.delta * 1e39)),
+        "NaN or infinite",
+    ),
+    "an average of one number": (Doing(lambda verdict: replace(verdict, delta=torch.ones(1))), "22 numbers are needed"),
+    "a mask of nobody": (only(), "0 of 8 are elected, and 2 are needed"),
+    "too few": (only(3), "1 of 8 are elected, and 2 are needed"),
+    "numbers for a mask": (
+        Doing(lambda verdict: replace(verdict, elected=verdict.elected.int())),
+        "8 bools are needed",
+    ),
+    "a short mask": (Doing(lambda verdict: replace(verdict, elected=verdict.elected[1:])), "8 bools are needed"),
+    "no verdict": (Doing(lambda verdict: None), "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_round_that_cannot_be_trusted_keeps_the_model_to_the_bit(case: str, replies: list[Reply]) -> None:
+    defense, words = BROKEN[case]
+    guard = Guard(defense, min_elected=2)
+    guard.state = {"kept": 1}
+    judgement = guard(MODEL, replies)
+    entry = guard.record(judgement, judgement.tensors)
+    assert judgement.kept
+    assert words in entry["reason"]
+    assert all(torch.equal(tensor, MODEL[name]) for name, tensor in judgement.tensors.items())
+    assert (judgement.averaged, entry["averaged"], entry["model_before"]) == ((), [], entry["model_after"])
+    assert guard.state == {"kept": 1}
+    guard.defense = FedAvg()
+    assert not guard(MODEL, replies).kept
+
+
+def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "snowball"):
+        judgement = Guard()(MODEL, [], asked=["a"], failed=[Dropped("a", "error", "it broke")])
+    assert judgement.entry["reason"] == "there is no reply to judge"
+    assert (judgement.entry["answered"], judgement.entry["silent"]) == ([], [])
+    assert judgement.entry["dropped"] == [{"client": "a", "reason": "error", "detail": "it broke"}]
+    assert "Round 1 keeps the old global model: there is no reply to judge" in caplog.text
+
+
+def test_sane_answers_whose_average_overflows_keep_the_model() -> None:
+    model = {"weight": torch.full((2, 2), 6e4, dtype=torch.float16)}
+    answers = [Reply(str(each), 1, {"weight": model["weight"] + 96}) for each in range(3)]
+    twice = Doing(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
+    assert "the average holds NaN or infinite" in Guard(twice)(model, answers).entry["reason"]
+
+
+def test_monitoring_averages_all_that_is_sane_and_says_who_would_be_out(replies: list[Reply]) -> None:
+    broken = Reply("site-90", 20, {})
+    watched = Guard(only(0, 1), "monitor")(MODEL, [*replies, broken])
+    assert same(watched, Guard(FedAvg())(MODEL, replies))
+    assert watched.entry["elected"] == ["site-00", "site-01"]
+    assert watched.entry["left_out"] == [reply.client for reply in replies[2:]]
+    assert watched.averaged == tuple(reply.client for reply in replies)
+    assert watched.entry["dropped"][0]["client"] == "site-90"
+
+
+@pytest.mark.parametrize("case", ["it raises", "NaN", "no verdict", "numbers for a mask", "a mask of nobody"])
+def test_a_defense_that_stumbles_does_not_matter_while_monitoring(case: str, replies: list[Reply]) -> None:
+    defense, words = BROKEN[case]
+    watched = Guard(defense, "monitor")(MODEL, replies)
+    assert same(watched, Guard(FedAvg())(MODEL, replies))
+    if case == "a mask of nobody":
+        assert (watched.entry["elected"], watched.entry["reason"]) == ([], None)
+    else:
+        assert watched.entry["reason"].startswith("the defense could not judge: ")
+        assert words in watched.entry["reason"]
+
+
+def test_monitoring_needs_enough_sane_replies_all_the_same(replies: list[Reply]) -> None:
+    assert Guard(FedAvg(), "monitor", min_elected=9)(MODEL, replies).kept
+
+
+def test_rounds_are_the_guards_own_and_may_be_more_than_was_said(replies: list[Reply]) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    def spy(updates: Updates, context: Context) -> Verdict:
+        seen.append((context.round, context.rounds))
+        return FedAvg()(updates, context)
+
+    guard = Guard(spy, rounds=2)
+    assert not any(guard(MODEL, replies).kept for _ in range(4))
+    assert seen == [(1, 2), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_global_model_that_cannot_be_is_the_operators_fault_and_no_round(replies: list[Reply]) -> None:
+    guard = Guard()
+    with pytest.raises(UpdateError, match=r"'last\.bias' of the global model holds NaN"):
+        guard({**MODEL, "last.bias": torch.full((2,), torch.nan)}, replies)
+    with pytest.raises(UpdateError, match="none of the global model's 1 tensors is trained"):
+        guard({"counter": torch.tensor(1)}, replies)
+    assert guard.round == 0
+
+
+@pytest.mark.parametrize(
+    ("defense", "words"),
+    [
+        (Flip(), "Flip acts in training"),
+        (FlTrust(), "FlTrust acts in training"),
+        (Ideal(), "Ideal is told who is malicious"),
+        (Intersection((Krum(tolerate=1), Ideal())), "Ideal is told who is malicious"),
+        (Snowball, "needs a defense such as Snowball"),
+        ("snowball", "needs a defense such as Snowball"),
+    ],
+)
+def test_defenses_that_a_guard_cannot_serve_are_refused(defense: Any, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        Guard(defense)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mode": "watch"}, "mode is 'enforce' or 'monitor', got 'watch'"),
+        ({"min_elected": 0}, "min_elected must be positive, got 0"),
+        ({"max_examples": float("nan")}, "max_examples must be positive, got nan"),
+        ({"rounds": 0}, "rounds must be positive, got 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        Guard(**settings)
+
+
+def history(defense: Any, guard: Guard, first: int, last: int, model: dict[str, Tensor]) -> Judgement:
+    for number in range(first, last):
+        judgement = guard(model, [honest(100 * number + client, model) for client in range(8)])
+        model = judgement.tensors
+    return judgement
+
+
+@pytest.mark.parametrize("defense", [Snowball(), FoolsGold(), FlDetector(window=2), Intersection()])
+def test_a_guard_goes_on_where_another_stood(defense: Any, tmp_path: Path) -> None:
+    whole = Guard(defense, seed=3)
+    middle = history(defense, whole, 0, 3, MODEL)
+    whole.save(tmp_path / "guard.state")
+    assert whole.state is not None
+    fresh = Guard(defense)
+    assert fresh.load(tmp_path / "guard.state")
+    assert (fresh.round, fresh.seed) == (3, 3)
+    ends = [history(defense, guard, 3, 5, middle.tensors) for guard in (whole, fresh)]
+    assert same(*ends)
+    untimed = [{name: fact for name, fact in end.entry["facts"].items() if "seconds" not in name} for end in ends]
+    assert json.dumps(untimed[0]) == json.dumps(untimed[1])  # as texts, where NaN is NaN
+    assert ends[0].entry["round"] == ends[1].entry["round"] == 5
+
+
+def test_there_may_be_nothing_to_load(tmp_path: Path) -> None:
+    guard = Guard()
+    assert not guard.load(tmp_path / "nothing")
+    assert guard.round == 0
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    return {"round": 3, "seed": 1, "method": "Snowball", "defense": None, **changes}
+
+
+GOOD = pack(state())
+BAD_STATES = {
+    "empty": b"",
+    "cut": GOOD[:-3],
+    "noise": bytes(range(256)),
+    "a long header": (1 << 62).to_bytes(8, "little") + b"{}",
+    "text": b"not a state",
+    "pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94",
+    "a list": pack([1, 2]),
+    "a negative round": pack(state(round=-1)),
+    "a bool for a round": pack(state(round=True)),
+    "a text for a seed": pack(state(seed="1")),
+    "a list for the defense": pack(state(defense=[1])),
+    "no round": pack({"seed": 1, "defense": None}),
+    "another defense": pack(state(method="FoolsGold")),
+    "a tensor for a method": pack(state(method=torch.ones(3))),
+    "a changed tree": GOOD.replace(b"dict", b"tict"),
+    "a missing tensor": pack(state(defense={"a": torch.ones(1)})).replace(b'\\"0\\"', b'\\"9\\"'),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STATES)
+def test_a_damaged_or_hostile_state_is_refused_and_changes_nothing(case: str, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(BAD_STATES[case])
+    guard = Guard(seed=5)
+    with pytest.raises(RunError, match="state"):
+        guard.load(tmp_path / "state")
+    assert (guard.round, guard.seed, guard.state) == (0, 5, None)
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(place=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255))
+def test_a_flipped_byte_is_refused_or_harmless(place: int, byte: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("state") / "state"
+    file.write_bytes(GOOD[:place] + bytes([byte]) + GOOD[place + 1 :])
+    guard = Guard()
+    try:
+        guard.load(file)
+    except RunError:
+        assert guard.round == 0
+
+
+def test_a_folder_is_no_state(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not the state of a guard"):
+        Guard().load(tmp_path)
+
+
+def test_a_state_that_its_defense_cannot_read_fails_closed(replies: list[Reply]) -> None:
+    guard = Guard(FoolsGold())
+    guard.load_state_dict(state(method="FoolsGold", defense={"clients": 5}))
+    assert guard(MODEL, replies).kept
