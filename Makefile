@@ -1,10 +1,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+FLOWER := .venv-flower
+NVFLARE := .venv-nvflare
 # One thread a process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all check fmt bench
+.PHONY: setup demo test test-all test-flower test-nvflare check fmt bench
 
 setup: $(INSTALLED)
 
@@ -23,6 +25,28 @@ test: setup
 
 test-all: setup
 	$(BIN)/pytest -n 2 -m ''
+
+# Flower wants other versions than the tools here: it has an environment of its own.
+$(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
+	$(PYTHON) -m venv $(FLOWER)
+	grep --invert-match --extended-regexp '^(typer|rich)==' constraints.txt > $(FLOWER)/constraints.txt
+	cat constraints-flower.txt >> $(FLOWER)/constraints.txt
+	$(FLOWER)/bin/pip install --quiet --constraint $(FLOWER)/constraints.txt torch
+	$(FLOWER)/bin/pip install --quiet --constraint $(FLOWER)/constraints.txt --editable '.[dev,flower]'
+	touch $@
+
+test-flower: $(FLOWER)/installed
+	$(FLOWER)/bin/pytest -m '' tests/integrations tests/test_docs.py
+
+# NVFlare wants a newer protobuf than Flower can have: it has one, too.
+$(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
+	$(PYTHON) -m venv $(NVFLARE)
+	$(NVFLARE)/bin/pip install --quiet --constraint constraints.txt torch
+	$(NVFLARE)/bin/pip install --quiet --constraint constraints.txt --constraint constraints-nvflare.txt --editable '.[dev,nvflare]'
+	touch $@
+
+test-nvflare: $(NVFLARE)/installed
+	$(NVFLARE)/bin/pytest -m '' tests/integrations/test_nvflare*.py
 
 check: setup
 	$(BIN)/ruff check .

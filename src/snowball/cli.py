@@ -65,10 +65,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class EngineName(StrEnum):
-    """How clients are trained: one after the other, or on all cores."""
+    """How clients are trained: one after the other, on all cores, or over Flower."""
 
     serial = "serial"
     processes = "processes"
+    flower = "flower"
 
 
 class Device(StrEnum):
@@ -381,14 +382,18 @@ def choose_engine(name: EngineName | None, workers: int | None, device: Device) 
     from snowball.sim.engine import Processes, Serial, cores
 
     if device is Device.cuda:
-        if name is EngineName.processes or workers:
-            raise SettingError("--device cuda trains in one process: leave --engine processes and --workers out")
+        if name not in (None, EngineName.serial) or workers:
+            raise SettingError("--device cuda trains in one process: leave --engine and --workers out")
         if not torch.cuda.is_available():
             raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
     if name is EngineName.serial or device is Device.cuda:
         if workers:
             raise SettingError(f"--workers {workers} needs --engine processes, not serial")
         return partial(Serial, device=device.value)
+    if name is EngineName.flower:
+        from snowball.sim.flower import Simulated
+
+        return partial(Simulated, workers=workers or cores())
     return partial(Processes, workers=workers or cores())
 
 

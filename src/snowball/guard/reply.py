@@ -199,7 +199,7 @@ def length_of(tensors: Mapping[str, Tensor], about: Mapping[str, Tensor] | None 
     squares = 0.0
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
-            away = tensor.double() if about is None else tensor.double() - about[name].double()
-            length = float(torch.linalg.vector_norm(away))
+            away = tensor.float() if about is None else tensor.float() - about[name].float()
+            length = float(torch.linalg.vector_norm(away, dtype=torch.float64))
             squares += length * length
     return math.sqrt(squares)

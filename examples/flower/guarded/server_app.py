@@ -1,0 +1,56 @@
+"""The server: FedAvg with a guard in front of it, which a server that starts anew goes on with."""
+
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, Context, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from safetensors.torch import load_file, save_file
+
+from guarded.task import accuracy, digits, network
+from snowball import defenses
+from snowball.attacks import Cba, plot_of
+from snowball.integrations.flower import Guarded
+from snowball.records import append_line
+
+app = ServerApp()
+
+DEFENSES = {
+    "snowball": defenses.Snowball(),  # needs some fifteen clients
+    "multi-krum": defenses.MultiKrum(tolerate=1, elect=3),  # for five or more
+    "none": defenses.FedAvg(),  # elects all that can be read
+}
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the rounds."""
+    config = context.run_config
+    out, nodes = Path(str(config["out"])).expanduser(), int(config["nodes"])
+    out.mkdir(parents=True, exist_ok=True)
+    strategy = Guarded(
+        FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes),
+        defense=DEFENSES[str(config["defense"])],
+        audit=out / "audit.jsonl",
+        state=out / "guard.safetensors",
+    )
+    model = out / "model.safetensors"
+    start = load_file(model) if model.exists() else network(digits()).state_dict()
+    arrays = ArrayRecord(dict(start))
+    rounds, timeout = int(config["rounds"]), float(config["timeout"])
+    strategy.start(grid, arrays, rounds, timeout, evaluate_fn=lambda server_round, new: evaluate(new, out))
+
+
+def evaluate(arrays: ArrayRecord, out: Path) -> MetricRecord:
+    """Save the global model, and say how good it is and how well it obeys the trigger."""
+    dataset, attack = digits(), Cba()
+    model, state = network(dataset), arrays.to_torch_state_dict()
+    model.load_state_dict(state)
+    save_file({name: torch.clone(tensor) for name, tensor in state.items()}, out / "model.safetensors")
+    result = {
+        "main_accuracy": accuracy(model, dataset, dataset.test),
+        "backdoor_accuracy": accuracy(model, dataset, attack.probe(plot_of(attack, dataset))),
+    }
+    append_line(out / "accuracy.jsonl", result)
+    return MetricRecord(result)

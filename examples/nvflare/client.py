@@ -1,0 +1,74 @@
+"""A site: it trains on its part of the digits; one that is told to sends NaN instead, or fails."""
+
+import argparse
+
+import nvflare.client as flare
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from snowball.data import Dataset, Split, load
+from snowball.data.partition import PARTITIONS
+from snowball.models import Cnn
+from snowball.rng import numpy_stream, stream
+
+SEED, BATCH, RATE, MOMENTUM = 1, 20, 0.01, 0.9
+NETWORK = {"widths": (8, 16, 64), "input_shape": (1, 28, 28), "classes": 10}
+
+
+def arguments() -> argparse.Namespace:
+    """The site's settings; sites have numbers from 1, which end their names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=600, help="training examples of a site, at most")
+    parser.add_argument("--hostile", default="", help="the site that misbehaves, such as site-3")
+    parser.add_argument("--behaviour", choices=("nan", "fail"), default="nan")
+    return parser.parse_args()
+
+
+def part(dataset: Dataset, site: str, sites: int, examples: int) -> Split:
+    """What a site holds."""
+    parts = PARTITIONS["iid"](dataset.train.labels, sites, numpy_stream(SEED, "partition"))
+    return dataset.train[parts[int(site.rpartition("-")[2]) - 1][:examples]]
+
+
+def fit(model: nn.Module, dataset: Dataset, split: Split, rng: torch.Generator) -> float:
+    """Train a model on some samples, once each; the last loss."""
+    optimiser = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+    inputs = dataset.normalise(split.inputs)
+    for batch in torch.randperm(len(split), generator=rng).split(BATCH):
+        optimiser.zero_grad()
+        loss = cross_entropy(model(inputs[batch]), split.labels[batch])
+        loss.backward()
+        optimiser.step()
+    return float(loss.detach())
+
+
+def behave(weights: dict[str, Tensor], behaviour: str) -> dict[str, Tensor]:
+    """What a hostile site sends of the model that it has trained."""
+    if behaviour == "fail":
+        raise RuntimeError("this site fails")
+    return {name: tensor * torch.nan for name, tensor in weights.items()}
+
+
+def main() -> None:
+    """Answer the server's rounds."""
+    settings = arguments()
+    flare.init()
+    site, dataset, model = flare.get_site_name(), load("mnist-sample"), Cnn(**NETWORK)
+    split = part(dataset, site, settings.sites, settings.examples)
+    while flare.is_running():
+        received = flare.receive()
+        if received is None:
+            break
+        model.load_state_dict({name: torch.as_tensor(tensor) for name, tensor in received.params.items()})
+        loss = fit(model, dataset, split, stream(SEED, "site", site, "round", received.current_round))
+        weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        if site == settings.hostile:
+            weights = behave(weights, settings.behaviour)
+        meta = {"NUM_STEPS_CURRENT_ROUND": len(split)}
+        flare.send(flare.FLModel(params=weights, metrics={"loss": loss}, meta=meta))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Three sites in NVFlare's simulator, one of them hostile, with a guard in front of the average."""
+
+import argparse
+from pathlib import Path
+
+from nvflare.app_opt.pt.job_config.model import PTModel
+from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.script_runner import ScriptRunner
+from nvflare.recipe import SimEnv
+
+from snowball.integrations.nvflare import GuardedAggregator, GuardedFedAvg
+
+NETWORK = {"widths": [8, 16, 64], "input_shape": [1, 28, 28], "classes": 10}
+GUARD = {"defense": "median", "audit": "audit.jsonl", "state": "guard.safetensors"}
+CLIENT = str(Path(__file__).with_name("client.py"))
+
+
+def arguments() -> argparse.Namespace:
+    """The run's settings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--hostile", default="site-3")
+    parser.add_argument("--behaviour", choices=("nan", "fail"), default="nan")
+    parser.add_argument("--workspace", default="runs/nvflare")
+    parser.add_argument("--controller", action="store_true", help="GuardedFedAvg instead of the recipe")
+    return parser.parse_args()
+
+
+def recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRecipe:
+    """FedAvg as NVFlare's recipe has it, with a guarded aggregator."""
+    return FedAvgRecipe(
+        name="guarded",
+        model={"class_path": "snowball.models.cnn.Cnn", "args": NETWORK},
+        min_clients=settings.sites,
+        num_rounds=settings.rounds,
+        train_script=CLIENT,
+        train_args=client_settings,
+        aggregator=GuardedAggregator(**GUARD, rounds=settings.rounds),
+    )
+
+
+def job(settings: argparse.Namespace, client_settings: str) -> FedJob:
+    """The same with a guarded controller, which goes on when a site fails."""
+    guarded = FedJob("guarded", min_clients=settings.sites)
+    guarded.to_server(PTModel({"path": "snowball.models.cnn.Cnn", "args": NETWORK}), id="persistor")
+    guarded.to_server(GuardedFedAvg(settings.sites, settings.rounds, **GUARD))
+    guarded.to_clients(ScriptRunner(CLIENT, client_settings))
+    return guarded
+
+
+def main() -> None:
+    """Run the rounds."""
+    settings = arguments()
+    workspace = Path(settings.workspace).resolve()
+    given = f"--sites {settings.sites} --hostile {settings.hostile} --behaviour {settings.behaviour}"
+    if settings.controller:
+        run = job(settings, given)
+        run.simulator_run(str(workspace / run.name), n_clients=settings.sites, threads=settings.sites)
+    else:
+        environment = SimEnv(num_clients=settings.sites, workspace_root=str(workspace))
+        recipe(settings, given).execute(environment)
+
+
+if __name__ == "__main__":
+    main()
