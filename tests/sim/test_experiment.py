@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snowball.attacks import Cba
+from snowball.attacks import ATTACKS, Cba
 from snowball.defenses import DEFENSES, Ideal, SnowballMinus
 from snowball.errors import SettingError
 from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings, load, presets, read
@@ -108,6 +108,11 @@ def test_every_cpu_preset_is_a_smaller_paper_preset_with_the_same_shares() -> No
         assert small.rounds < whole.rounds
         shares = ("first_share", "target_share", "step_share", "grow_after", "clusters")
         assert [small.defense.own[share] for share in shares] == [whole.defense.own[share] for share in shares]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_demo_s_attack_can_be_changed_by_its_name_alone(name: str) -> None:
+    assert load("demo", [f"attack.name={name}"]).attack.name == name
 
 
 def test_a_preset_s_defense_can_be_changed_by_its_name_alone() -> None:
