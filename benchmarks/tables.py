@@ -231,13 +231,19 @@ def peers() -> str:
 
 
 def attacks() -> str:
-    """Every attack against a few defenses: accuracies of the last round."""
-    runs: dict[str, dict[str, str]] = {}
+    """Every attack against FedAvg and Snowball: accuracies of the last round, and whom Snowball elected."""
+    runs: dict[str, dict[str, dict[str, Any]]] = {}
     for run in result("attacks")["runs"]:
-        runs.setdefault(run["attack"], {})[run["defense"]] = _pair(run["last"])
-    defenses = list(next(iter(runs.values())))
-    rows = ([f"[{name}]({name}.md)", ATTACKS[name].view, *row.values()] for name, row in runs.items())
-    return markdown(("main / backdoor accuracy, %", "sees", *defenses), rows)
+        runs.setdefault(run["attack"], {})[run["defense"]] = run
+    rows = []
+    for name, by_defense in runs.items():
+        cells = [_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
+        rows.append([f"[{name}]({name}.md)", ATTACKS[name].view, *cells, *_headline(by_defense["snowball"])[2:]])
+    heads = ("main / backdoor accuracy, %", "sees", *AGAINST, "infected elected", "benign left out")
+    return markdown(heads, rows)
+
+
+AGAINST = ("fedavg", "snowball", "ideal")
 
 
 def _pair(last: Mapping[str, float | None]) -> str:
@@ -249,11 +255,10 @@ def _pair(last: Mapping[str, float | None]) -> str:
 def one_attack(name: str) -> str:
     """What an attack does in the demo's federation; one on texts, in that of Sent140."""
     file, key, value = ("attacks", "attack", name) if name != "text" else ("worlds", "data", "sent140")
-    runs = [run for run in result(file)["runs"] if run[key] == value]
-    where = "demo's federation](../simulator.md)" if name != "text" else "federation of `cpu/sent140`](../data.md)"
-    rows = [[run["defense"], *_headline(run)] for run in runs]
+    where = "[demo's federation](../simulator.md)" if name != "text" else "federation of [`cpu/sent140`](../data.md)"
+    rows = [[_called(run), *_headline(run)] for run in result(file)["runs"] if run[key] == value]
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
-    return f"In the [{where}, last round, all in per cent; [all attacks](README.md).\n\n{markdown(heads, rows)}"
+    return f"In the {where}, last round, all in per cent; see [all attacks](README.md).\n\n{markdown(heads, rows)}"
 
 
 def worlds() -> str:
@@ -261,9 +266,14 @@ def worlds() -> str:
     rows = []
     for run in result("worlds")["runs"]:
         minutes = f"{sum(run['seconds'].values()) / 60:.1f}"
-        rows.append([run["data"], run["defense"], *_headline(run), minutes])
+        rows.append([run["data"], _called(run), *_headline(run), minutes])
     heads = ("data", "defense", "main", "backdoor", "infected elected", "benign left out", "minutes")
     return markdown(heads, rows)
+
+
+def _called(run: Mapping[str, Any]) -> str:
+    """A run's defense, and its variant where there are several."""
+    return ", ".join(filter(None, (run["defense"], run.get("variant"))))
 
 
 def loading() -> str:

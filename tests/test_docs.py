@@ -65,6 +65,8 @@ def test_every_defense_has_a_page_that_names_its_settings(name: str) -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_has_a_page_that_names_its_settings_and_its_view(name: str) -> None:
     page = (ROOT / "docs" / "attacks" / f"{name}.md").read_text(encoding="utf-8")
+    for heading in ("Idea", "Settings", "Deviations", "Measured"):
+        assert f"## {heading}\n" in page
     assert f"snowball.attacks.{ATTACKS[name].__name__}`" in page
     assert f"(`{ATTACKS[name].view}`)" in page
     for setting in own_fields(ATTACKS[name]):
