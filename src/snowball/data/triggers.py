@@ -182,7 +182,7 @@ TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
         info.name: info
         for info in (
             TriggerInfo("white-square", "white 3x3 pixels near the lower right corner, in three parts", patch(255)),
-            TriggerInfo("black-square", "the same in black, for bright or coloured images", patch(0)),
+            TriggerInfo("black-square", "black 3x3 pixels in the same place, for bright or coloured images", patch(0)),
             TriggerInfo("noise", "a picture of noise that shines through the whole image", noise),
             TriggerInfo("word", 'the word "BD" in place of a text\'s last', word("replace_last")),
             TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
