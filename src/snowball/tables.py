@@ -1,6 +1,7 @@
 """Tables of things that are chosen by name, to which other packages may add."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
 from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TypeVar
@@ -56,3 +57,14 @@ class OpenTable(MutableMapping[str, Entry]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'tolerate'?`, where something is close."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """What may have been meant, or else all that there is."""
+    return suggestion(name, known) or f"; there are {', '.join(known)}"

@@ -1,7 +1,5 @@
 """Data sets, by name."""
 
-from difflib import get_close_matches
-
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
 from snowball.data.cifar10 import CIFAR10
 from snowball.data.femnist import FEMNIST
@@ -10,6 +8,7 @@ from snowball.data.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
 from snowball.data.sent140 import SENT140, SENT140_USERS
 from snowball.data.text import TextDataset, Vocabulary
 from snowball.errors import SettingError
+from snowball.tables import hint
 
 __all__ = [
     "DATASETS",
@@ -47,7 +46,5 @@ def fetch(name: str) -> Location:
 
 def _info(name: str) -> DatasetInfo:
     if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(DATASETS)}"
-        raise SettingError(f"{name!r} is not a data set; {hint}")
+        raise SettingError(f"{name!r} is not a data set{hint(name, DATASETS)}")
     return DATASETS[name]

@@ -3,7 +3,6 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from snowball.data.png import encode, enlarge, strip
 from snowball.data.text import TRIGGER_WORD
 from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, pictures
 from snowball.errors import SettingError
+from snowball.tables import hint
 
 MARGIN, MOST = 4, 12
 """Pixels around a trigger that are shown with its parts, and how many of these are shown at most."""
@@ -113,9 +113,7 @@ def sheet(preview: Preview, times: int) -> bytes:
 def named(name: str) -> TriggerInfo:
     """The entry of the table of triggers."""
     if name not in TRIGGERS:
-        near = get_close_matches(name, TRIGGERS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(TRIGGERS)}"
-        raise SettingError(f"{name!r} is not a trigger; {hint}")
+        raise SettingError(f"{name!r} is not a trigger{hint(name, TRIGGERS)}")
     return TRIGGERS[name]
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from logging import getLogger
 from math import nan
 from pathlib import Path
@@ -20,6 +19,7 @@ from snowball.defenses import DEFENSES, Defense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard import AuditLog, Dropped, Guard, Judgement, Reply
 from snowball.guard.reply import fits, words_of
+from snowball.tables import hint
 from snowball.updates import Arrays, as_tensor
 
 logger = getLogger("snowball")
@@ -82,12 +82,12 @@ class Gate:
 def defense_of(name: str, settings: Mapping[str, Any] | None) -> Defense:
     """A defense by its name in the table, with settings of plain types."""
     if name not in DEFENSES:
-        raise SettingError(f"defense = {name!r} is not known{near(name, DEFENSES)}")
+        raise SettingError(f"defense = {name!r} is not known{hint(str(name), DEFENSES)}")
     kind: Any = DEFENSES[name]
     known = [field.name for field in fields(kind)] if is_dataclass(kind) else [*(settings or ())]
     for setting in settings or ():
         if setting not in known:
-            raise SettingError(f"{setting!r} is not a setting of {name}{near(setting, known)}")
+            raise SettingError(f"{setting!r} is not a setting of {name}{hint(str(setting), known)}")
     return made(name, kind, dict(settings or {}))
 
 
@@ -104,12 +104,6 @@ def made(name: str, kind: Any, settings: dict[str, Any]) -> Defense:
         reason = str(error).partition("\n")[0]
         raise SettingError(f"{name} cannot be made from {', '.join(settings) or 'nothing'}: {reason}") from error
     return defense
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint at what may have been meant."""
-    close = get_close_matches(str(name), known := list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
 
 
 def client_of(model: FLModel) -> str:

@@ -7,7 +7,6 @@ runs. What a network draws when it is made comes from the seed, and so does drop
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -20,6 +19,7 @@ from snowball.models.cifar_cnn import CifarCnn
 from snowball.models.cnn import Cnn
 from snowball.models.gru import Gru
 from snowball.models.randomness import drawing_from
+from snowball.tables import hint
 
 __all__ = ["MODELS", "CifarCnn", "Cnn", "Gru", "ModelInfo", "build", "drawing_from"]
 
@@ -105,9 +105,7 @@ for entry in entry_points(group="snowball.models"):
 def build(name: str, input_shape: tuple[int, ...], classes: int, rng: torch.Generator) -> nn.Module:
     """A model with fresh weights that come from this generator alone."""
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
-        raise SettingError(f"{name!r} is not a model; {hint}")
+        raise SettingError(f"{name!r} is not a model{hint(name, MODELS)}")
     info = MODELS[name]
     if info.inputs and len(input_shape) != len(info.inputs):
         raise SettingError(f"{name} takes samples of ({', '.join(info.inputs)}), not of shape {tuple(input_shape)}")

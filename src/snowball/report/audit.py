@@ -1,6 +1,5 @@
 """What an audit amounts to: what became of the rounds, how each client fared, and one client's history."""
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from snowball.audits import Entry
 from snowball.errors import SettingError
 from snowball.report.table import ABSENT
+from snowball.tables import suggestion
 
 STATES = {
     "elected": "elected",
@@ -132,10 +132,9 @@ class Audit:
     def history(self, client: str) -> list[Moment]:
         """The rounds that a client had a part in."""
         if client not in {each.client for each in self.clients}:
-            close = difflib.get_close_matches(client, [each.client for each in self.clients], n=1)
-            hint = f"; did you mean {visible(close[0])!r}?" if close else ""
+            near = suggestion(client, [visible(each.client) for each in self.clients])
             raise SettingError(
-                f"{visible(client)!r} is not a client of this audit, which has {len(self.clients)}{hint}"
+                f"{visible(client)!r} is not a client of this audit, which has {len(self.clients)}{near}"
             )
         return list(_moments(self.entries, client))
 

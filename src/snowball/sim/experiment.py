@@ -32,8 +32,8 @@ from snowball.sim.settings import (
     parse_assignment,
     require,
     sentence,
-    suggestion,
 )
+from snowball.tables import suggestion
 
 
 def no_attack() -> None:

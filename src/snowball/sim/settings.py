@@ -1,6 +1,5 @@
 """Settings that are checked strictly, and whose faults are said in one sentence."""
 
-import difflib
 import inspect
 import json
 import tomllib
@@ -12,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 
 from snowball.defenses import Defense
 from snowball.errors import SettingError
+from snowball.tables import hint, suggestion
 
 Settings = dict[str, Any]
 """Settings as TOML and JSON know them."""
@@ -83,8 +83,8 @@ def complete(
     expected = own_fields(chosen)
     for name in own:
         if name not in expected:
-            hint = suggestion(name, [*expected, *siblings])
-            raise SettingError(f"{path}.{name} is not a setting of {called}{hint}")
+            near = suggestion(name, [*expected, *siblings])
+            raise SettingError(f"{path}.{name} is not a setting of {called}{near}")
     inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
     parts = {name: default for name, (kind, default) in expected.items() if kind == PARTS}
     flat = {name: field for name, field in expected.items() if name not in {**inner, **parts}}
@@ -134,8 +134,7 @@ def known(path: str, table: Collection[str]) -> AfterValidator:
 def require(path: str, name: str, table: Collection[str]) -> str:
     """Refuse a name that is not in the table."""
     if name not in table:
-        hint = suggestion(name, table) or f"; there are {', '.join(table)}"
-        raise SettingError(f"{path} = {name!r} is not known{hint}")
+        raise SettingError(f"{path} = {name!r} is not known{hint(name, table)}")
     return name
 
 
@@ -152,12 +151,6 @@ def sentence(error: ValidationError, section: str = "") -> str:
     messages = (fault["msg"].removeprefix("Input ") for fault in faults if fault["loc"][:depth] == place)
     reasons = dict.fromkeys("lacks an entry" if message == "Field required" else message for message in messages)
     return f"{name} = {json.dumps(faults[0]['input'], default=str)} {' or '.join(reasons)}"
-
-
-def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """`; did you mean 'tolerate'?`, where something is close."""
-    close = difflib.get_close_matches(name, list(candidates), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def override(settings: Settings, assignments: Iterable[str], choices: Mapping[str, type[Choice]]) -> Settings:
