@@ -31,20 +31,15 @@ class MinMax(Untargeted):
     direction: Direction = "deviation"
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
-        check_direction(self.direction)
+        """Refuse a direction that is none."""
+        if self.direction not in ("unit", "sign", "deviation"):
+            raise SettingError(f"direction {self.direction!r} is not one of unit, sign, deviation")
 
     def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
         """The moved mean, for every attacker."""
         known = honest(scene)
         limit = float(torch.cdist(known, known).max()) ** 2
         return moved(known, bad_direction(known, self.direction), limit).expand_as(scene.rows)
-
-
-def check_direction(direction: str) -> None:
-    """Refuse a direction that is none."""
-    if direction not in ("unit", "sign", "deviation"):
-        raise SettingError(f"direction {direction!r} is not one of unit, sign, deviation")
 
 
 def bad_direction(known: Tensor, direction: Direction) -> Tensor:

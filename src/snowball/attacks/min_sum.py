@@ -13,23 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Scene, Untargeted, honest
-from snowball.attacks.min_max import Direction, bad_direction, check_direction
+from snowball.attacks.base import Scene, honest
+from snowball.attacks.min_max import MinMax, bad_direction
 
 
 @dataclass(frozen=True)
-class MinSum(Untargeted):
+class MinSum(MinMax):
     """All malicious clients send the honest mean, moved as far as its summed distances stay those of an honest update.
 
-    Attributes:
-        direction: "unit" against the mean, "sign" against its signs, "deviation" along the honest deviation.
+    The direction is chosen as in Min-Max.
     """
-
-    direction: Direction = "deviation"
-
-    def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
-        check_direction(self.direction)
 
     def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
         """The moved mean, for every attacker."""
