@@ -1,10 +1,6 @@
 """The page on an audit in a real browser: another page holds it in a frame, uses it and says what it sees."""
 
-import html
-import json
-import re
 import runpy
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +42,9 @@ frame.onload = async () => {
 
 
 def watch(folder: Path, audit: Audit, steps: str, address: str = "", width: int = 1200) -> dict[str, Any]:
-    """What the steps saw of the page on an audit; what the console said would be a fault."""
+    """What the steps saw of the page on an audit."""
     write_audit(audit, folder / "page.html")
-    (folder / "watcher.html").write_text(WATCHER % (address, width, steps), encoding="utf-8")
-    command = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}", (folder / "watcher.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    found = re.search(r'<pre id="seen">(.+?)</pre>', done.stdout, re.DOTALL)
-    assert found, f"the browser showed nothing: {done.stderr[-2000:]}"
-    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
-    assert "error" not in seen, seen
+    seen: dict[str, Any] = REPORT["browse"](folder, WATCHER % (address, width, steps))
     return seen
 
 

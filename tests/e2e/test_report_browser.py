@@ -83,9 +83,14 @@ frame.onload = async () => {
 
 
 def watch(folder: Path, runs: list[RunFolder], steps: str, address: str = "", width: int = 1200) -> dict[str, Any]:
-    """What the steps saw of the report on these runs; what the console said would be a fault."""
+    """What the steps saw of the report on these runs."""
     write_html(runs, folder / "report.html")
-    (folder / "watcher.html").write_text(WATCHER % (address, width, steps), encoding="utf-8")
+    return browse(folder, WATCHER % (address, width, steps))
+
+
+def browse(folder: Path, watcher: str) -> dict[str, Any]:
+    """What a watching page says that it saw; what the console said would be a fault."""
+    (folder / "watcher.html").write_text(watcher, encoding="utf-8")
     command = [str(BROWSER), *FLAGS, f"--user-data-dir={folder / 'profile'}", (folder / "watcher.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []

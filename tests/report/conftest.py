@@ -1,6 +1,7 @@
 """Two made-up runs that look like real ones: 20 rounds, 50 participants, 10 of them infected."""
 
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,22 @@ def make_entry(number: int, **changes: Any) -> dict[str, Any]:
 @pytest.fixture(name="make_entry")
 def give_make_entry() -> Callable[..., dict[str, Any]]:
     return make_entry
+
+
+class Outline(HTMLParser):
+    """A page's tags with their attributes, and the text of each script."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag == "script" and self.scripts:
+            self.scripts[-1] += data

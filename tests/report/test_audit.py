@@ -1,8 +1,8 @@
 import json
 import re
+import runpy
 import time
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from snowball.report.audit_page import audit_data
 from snowball.report.audit_story import audit_headline, audit_story, client_story, moment_line
 
 Make = Callable[..., dict[str, Any]]
+Outline = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["Outline"]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'\u2028\x1b[2J\u202e"
 
 
@@ -157,25 +158,6 @@ def test_the_summary_is_json(five: Audit) -> None:
         "client": "site-7", "asked": 5, "answered": 5, "silent": 0, "dropped": {"norm": 1}, "elected": 1, "left_out": 2,
         "streak": 2,
     }  # fmt: skip
-
-
-class Outline(HTMLParser):
-    """A page's tags with their attributes, and the text of each script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.lasttag == "script" and self.scripts:
-            self.scripts[-1] += data
 
 
 def render(audit: Audit, path: Path) -> str:

@@ -1,9 +1,9 @@
 import base64
 import json
 import re
+import runpy
 import struct
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,8 @@ from snowball.report.html import safe_json, short
 from snowball.report.page import MOST_FACTS, page_data
 
 Make = Callable[..., RunFolder]
+Outline = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["Outline"]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'\u2028"
-
-
-class Outline(HTMLParser):
-    """A page's tags with their attributes, and the text of each script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.lasttag == "script" and self.scripts:
-            self.scripts[-1] += data
 
 
 def render(folders: list[RunFolder], path: Path) -> str:
