@@ -30,7 +30,7 @@ REASONS = {
     "shape": "a tensor has another shape than the model's",
     "dtype": "a tensor holds other numbers than the model's, or none",
     "not-finite": "a tensor holds NaN or infinite numbers",
-    "range": "a counter leaps, or a variance is negative",
+    "range": "a counter leaps, a variance is negative, or a statistic is far off",
     "norm": "the update is absurdly long",
     "examples": "the number of examples cannot be, or is above the bound",
 }

@@ -100,6 +100,8 @@ HOSTILE_TENSORS: dict[str, tuple[str, Callable[[Tensors], Any]]] = {
     "1e30 weights": ("norm", lambda own: {**own, "first.weight": torch.full((4, 3), 1e30)}),
     "1e6 weights": ("norm", lambda own: {**own, "first.weight": torch.full((4, 3), 1e6)}),
     "a statistic of 1e9": ("norm", lambda own: {**own, "norm.running_mean": torch.full((4,), 1e9)}),
+    "a statistic far off": ("range", lambda own: {**own, "norm.running_mean": torch.full((4,), 50.0)}),
+    "a variance far off": ("range", lambda own: {**own, "norm.running_var": torch.full((4,), 50.0)}),
     "a negative variance": ("range", lambda own: {**own, "norm.running_var": -torch.ones(4)}),
     "a counter that leaps": ("range", lambda own: {**own, "norm.num_batches_tracked": torch.tensor(1 << 62)}),
     "a counter that leaps back": ("range", lambda own: {**own, "norm.num_batches_tracked": torch.tensor(-(1 << 40))}),

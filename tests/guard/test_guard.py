@@ -84,7 +84,7 @@ def test_the_plain_mean_is_that_of_numpy(replies: list[Reply]) -> None:
 
 
 def test_buffers_are_those_of_the_averaged_alone(replies: list[Reply]) -> None:
-    ahead = sent(replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 3.0))
+    ahead = sent(replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 0.2))
     judgement = Guard(only(0, 1))(MODEL, [*replies[:7], ahead])
     assert judgement.averaged == ("site-00", "site-01")
     assert judgement.tensors["norm.num_batches_tracked"].item() == pytest.approx(9)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from snowball.defenses import FedAvg
 from snowball.guard import REASONS, Guard, Reply
-from snowball.guard.reply import DETAIL, sanitise
+from snowball.guard.reply import DETAIL
+from snowball.guard.sanitise import sanitise
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
@@ -58,7 +59,7 @@ def test_every_reason_has_a_case_here() -> None:
     [10, 10.5, np.int32(10), np.float32(10), np.array(10), np.array([10.0]), torch.tensor(10), torch.tensor([10.0])],
 )
 def test_counts_come_in_many_types(count: Any) -> None:
-    (sane,), dropped = sanitise([Reply("a", count, honest(0).tensors)], MODEL, None, None)
+    (sane,), dropped = sanitise([Reply("a", count, honest(0).tensors)], MODEL)
     assert (sane.examples, dropped) == (10.5 if count == 10.5 else 10, [])
 
 
@@ -102,7 +103,7 @@ def test_examples_are_bounded_by_the_operator_or_by_the_crowd(count: int, bound:
 
 def test_of_two_clients_the_one_with_absurdly_many_examples_is_dropped() -> None:
     pair = [Reply("a", 100, honest(0).tensors), Reply("b", 1e12, honest(1).tensors)]
-    _, dropped = sanitise(pair, MODEL, None, None)
+    _, dropped = sanitise(pair, MODEL)
     assert [(fault.client, fault.reason) for fault in dropped] == [("b", "examples")]
 
 
@@ -110,7 +111,7 @@ def test_numbers_of_another_width_and_whole_ones_are_taken() -> None:
     answer = sent(
         honest(0), first_weight=np.ones((4, 3), np.float64), last_bias=[1, 2], norm_num_batches_tracked=np.int32(9)
     )
-    (sane,), dropped = sanitise([answer], MODEL, None, None)
+    (sane,), dropped = sanitise([answer], MODEL)
     assert dropped == []
     assert {name: tensor.dtype for name, tensor in sane.tensors.items()} == {
         name: tensor.dtype for name, tensor in MODEL.items()

@@ -1,9 +1,8 @@
 """What clients send, and what is wrong with it. Nothing in a reply is taken on trust but who sent it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,8 @@ from torch import Tensor
 from snowball.errors import UpdateError
 from snowball.updates import as_tensor
 
-NORM, LONGEST = 1000.0, 1e15
-"""An update this many times as long as a usual one, or as long as this, is absurd; elections are exact far below it."""
-
 MOST_EXAMPLES = 1 << 53
 """More than this cannot be counted exactly."""
-
-CROWD = 10.0
-"""Where no bound is set, a client may claim so many times the examples that a usual one of the round claims."""
 
 LEAP = 1 << 31
 """How far a counter may get in a round."""
@@ -74,45 +67,12 @@ class Sane:
     tensors: dict[str, Tensor]
 
 
-def sanitise(
-    replies: Iterable[Reply], model: Mapping[str, Tensor], asked: Sequence[str] | None, max_examples: float | None
-) -> tuple[list[Sane], list[Dropped]]:
-    """The replies that can be judged, and the others with what is wrong with each."""
-    sane: list[Sane] = []
-    dropped: list[Dropped] = []
-    seen: set[str] = set()
-    for reply in replies:
-        client = str(reply.client)
-        try:
-            if asked is not None and client not in asked:
-                raise Fault("not-asked", "it was not asked in this round")
-            if client in seen:
-                raise Fault("duplicate", "it had answered already")
-            seen.add(client)
-            sane.append(Sane(client, examples_of(reply), tensors_of(reply, model)))
-        except Fault as fault:
-            dropped.append(Dropped(client, *fault.args))
-        except Exception as error:  # an answer can be wrong in any way, and must not end the run
-            dropped.append(Dropped(client, "error", words_of(error)))
-    sane.sort(key=lambda reply: reply.client)  # no defense can tell who came first
-    crowd = crowded(sane, max_examples)
-    sane = without(sane, crowd)
-    far = stretched(sane, model)
-    return without(sane, far), [*dropped, *crowd, *far]
-
-
 def words_of(error: Exception) -> str:
     """What an exception says, even one that cannot say it."""
     try:
         return f"{type(error).__name__}: {error}"[:DETAIL]
     except Exception:
         return type(error).__name__
-
-
-def without(sane: Sequence[Sane], dropped: Iterable[Dropped]) -> list[Sane]:
-    """The replies that are left."""
-    out = {fault.client for fault in dropped}
-    return [reply for reply in sane if reply.client not in out]
 
 
 def examples_of(reply: Reply) -> float:
@@ -164,42 +124,3 @@ def tensor_of(name: str, value: Any, own: Tensor) -> Tensor:
 def fits(sent: torch.dtype, own: torch.dtype) -> bool:
     """Whether a tensor may be of another type: wider or narrower, or whole numbers where the model has others."""
     return sent == own or (sent != torch.bool and torch.can_cast(sent, own))
-
-
-def crowded(sane: Sequence[Sane], max_examples: float | None) -> list[Dropped]:
-    """Those who claim more examples than the bound, or, where none is set, than a usual client of the round does."""
-    if not sane:
-        return []
-    usual = median_low(reply.examples for reply in sane)
-    bound = CROWD * usual if max_examples is None else max_examples
-    said = f"{CROWD:g} times the round's median" if max_examples is None else "the bound"
-    return [
-        Dropped(reply.client, "examples", f"it claims {reply.examples:.6g} examples, above {said}, {bound:.6g}")
-        for reply in sane
-        if reply.examples > bound
-    ]
-
-
-def stretched(sane: Sequence[Sane], model: Mapping[str, Tensor]) -> list[Dropped]:
-    """Those whose update is absurdly long beside a usual one and beside the model itself."""
-    if not sane:
-        return []
-    lengths = [length_of(reply.tensors, model) for reply in sane]
-    usual = sorted(lengths)[(len(lengths) - 1) // 2]
-    bound = min(LONGEST, max(NORM * usual, length_of(model), 1.0))
-    return [
-        Dropped(reply.client, "norm", f"its update is {length:.3g} long, above {bound:.3g}")
-        for reply, length in zip(sane, lengths, strict=True)
-        if length > bound
-    ]
-
-
-def length_of(tensors: Mapping[str, Tensor], about: Mapping[str, Tensor] | None = None) -> float:
-    """The length of a model's floating tensors, or of their difference to another's."""
-    squares = 0.0
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point():
-            away = tensor.float() if about is None else tensor.float() - about[name].float()
-            length = float(torch.linalg.vector_norm(away, dtype=torch.float64))
-            squares += length * length
-    return math.sqrt(squares)
