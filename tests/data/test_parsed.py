@@ -9,6 +9,7 @@ from snowball.data import parsed
 from snowball.data.parsed import Tensors, checksum, kept, pack_words, unpack_words
 from snowball.errors import DataError
 
+MAPS = Path("/proc/self/maps")
 VALUES = {"samples": torch.arange(12, dtype=torch.int32).view(3, 4), "words": pack_words(["", "ä", "\n\ud800"])}
 
 
@@ -49,6 +50,15 @@ def test_what_was_parsed_is_not_parsed_again(source: Path, parse: Callable[[], T
     source.write_bytes(b"changed")
     kept("set", [source], parse)
     assert parse.calls == 3
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="only Linux lists what is mapped")
+def test_processes_share_what_is_in_the_cache_from_the_first_time_on(
+    source: Path, parse: Callable[[], Tensors], tmp_path: Path
+) -> None:
+    tensors = kept("texts", [source], parse)
+    assert str(files(tmp_path)[0]) in MAPS.read_text()
+    assert same(tensors)
 
 
 def test_what_is_changed_in_memory_is_not_changed_in_the_cache(source: Path, parse: Callable[[], Tensors]) -> None:
