@@ -8,7 +8,8 @@ import torch
 
 from snowball.errors import RunError
 from snowball.sim.cohort import draw
-from snowball.sim.engine import Processes, Serial, one_thread, reserve, shared_rows
+from snowball.sim.engine import SHARE, Processes, Serial, one_thread, reserve, shared_rows
+from snowball.sim.evaluate import FederatedModel, measures
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
@@ -76,3 +77,23 @@ def test_one_thread_is_for_a_while() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("attack", ["cba", "none"])
+def test_workers_share_an_evaluation_and_count_as_one_process_does(tiny: MakeExperiment, attack: str) -> None:
+    federation = Federation.of(tiny(f"attack.name={attack}"))
+    model, row = FederatedModel(federation), first_state(federation).base
+    expected = {name: model.right(row, split) for name, split in measures(federation).items()}
+    assert min(len(split) for split in measures(federation).values()) > SHARE  # or nobody shares anything
+    for workers in (1, 2):
+        with Processes(federation, workers) as processes:
+            assert processes.right(row, {}) == expected
+            assert processes.right(0 * row, {}) != expected
+
+
+def test_a_worker_that_dies_in_an_evaluation_is_an_error(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny())
+    with Processes(federation, 1) as processes:
+        os.kill(processes.workers[0].process.pid or 0, signal.SIGKILL)
+        with pytest.raises(RunError, match="ended with exit code -9 while it evaluated"):
+            processes.right(first_state(federation).base, {})

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,15 +22,23 @@ import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers
+from snowball.data import Split
 from snowball.errors import RunError
 from snowball.pytree import pack, unpack
+from snowball.sim.evaluate import BATCH, FederatedModel, measures
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
 from snowball.sim.state import Memory, State
 
-TASK = struct.Struct("<qqq")
-"""Slot in the cohort, client, round: all that a worker is told, but for what a client keeps and global buffers."""
+TASK = struct.Struct("<?qqq")
+"""All that a worker is told, but for what a client keeps and global buffers: to train, and then the slot in the cohort,
+client and round; or to count what is right, and then in which measure, from which sample, to which."""
+
+COUNT = struct.Struct("<q")
+
+SHARE = 5 * BATCH
+"""Samples that a worker evaluates at a time: whole batches, so that whoever does it, the results are the same."""
 
 GRACE = 5.0
 """Seconds that a worker gets to go before it is killed."""
@@ -91,26 +100,35 @@ class Serial:
         return Replies(self.rows, trained)
 
 
+class Task(NamedTuple):
+    """What a worker is to do: whose it is, in words, and the message that asks for it."""
+
+    key: Any
+    words: str
+    message: bytes
+
+
+STARTING = Task(None, "started", b"")
+
+
 @dataclass(eq=False)
 class Worker:
-    """A process, the line to it, and the client that it trains now."""
+    """A process, the line to it, and what it does now."""
 
     process: BaseProcess
     line: Connection
-    client: int | None = None
+    task: Task = STARTING
 
-    def send(self, slot: int, client: int, round: int, luggage: bytes) -> None:
-        """Hand over a task, and what the client's training starts with beside the global row."""
-        self.client = client
+    def send(self, task: Task) -> None:
+        """Hand over a task."""
+        self.task = task
         with self._alive():
-            self.line.send_bytes(TASK.pack(slot, client, round) + luggage)
+            self.line.send_bytes(task.message)
 
     def receive(self) -> bytes:
-        """Wait until the task is done, for what the training gives beside a row."""
+        """Wait until the task is done, for what comes of it."""
         with self._alive():
-            luggage = self.line.recv_bytes()
-        self.client = None
-        return luggage
+            return self.line.recv_bytes()
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -118,9 +136,8 @@ class Worker:
             yield
         except (EOFError, OSError) as error:
             self.process.join(GRACE)
-            task = "while it started" if self.client is None else f"while it trained client {self.client}"
             code = f"exit code {self.process.exitcode}"
-            raise RunError(f"worker process {self.process.pid} ended with {code} {task}") from error
+            raise RunError(f"worker process {self.process.pid} ended with {code} while it {self.task.words}") from error
 
     def stop(self) -> None:
         """End the process, by force if it does not go."""
@@ -139,6 +156,7 @@ class Processes:
     def __init__(self, federation: Federation, workers: int) -> None:
         self.experiment = federation.experiment
         self.examples = [len(part) for part in federation.parts]
+        self.measures = {name: len(split) for name, split in measures(federation).items()}
         self.count = min(workers, self.experiment.cohort)
         self.width = federation.layout.width
         self.workers: list[Worker] = []
@@ -164,23 +182,48 @@ class Processes:
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
         learnt: Memory = {}
-        trained: dict[str, Buffers] = {}
+        trained: dict[int, Buffers] = {}
         self.base.copy_(state.base)
-        slots = sorted(range(len(cohort)), key=lambda slot: self.examples[cohort[slot]])  # the largest is taken first
-        busy: dict[Any, Worker] = {}
-        idle = list(self.workers)
-        while slots or busy:
-            while slots and idle:
-                worker, slot = idle.pop(), slots.pop()
-                luggage = stow(state.clients.get(str(cohort[slot])), state.buffers)
-                worker.send(slot, cohort[slot], round, luggage)
+        for slot, luggage in self._done(self._training(state, cohort, round)):
+            learnt[str(cohort[slot])], trained[slot] = unstow(luggage)
+        remember(state.clients, learnt)
+        return Replies(self.rows, [trained[slot] for slot in range(len(cohort))])
+
+    def right(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
+        """How many samples of each measure a global model labels right."""
+        self.base.copy_(row)
+        counts = dict.fromkeys(self.measures, 0)
+        for name, count in self._done(self._counting(buffers)):
+            counts[name] += COUNT.unpack(count)[0]
+        return counts
+
+    def _training(self, state: State, cohort: Sequence[int], round: int) -> Iterator[Task]:
+        """The tasks of a round, the largest first: the smallest leave the shortest wait at the end."""
+        for slot in sorted(range(len(cohort)), key=lambda slot: -self.examples[cohort[slot]]):
+            client = cohort[slot]
+            luggage = stow(state.clients.get(str(client)), state.buffers)
+            yield Task(slot, f"trained client {client}", TASK.pack(True, slot, client, round) + luggage)
+
+    def _counting(self, buffers: Buffers) -> Iterator[Task]:
+        """The tasks of an evaluation."""
+        luggage = stow(None, buffers)
+        for number, (name, size) in enumerate(self.measures.items()):
+            for start in range(0, size, SHARE):
+                yield Task(name, "evaluated", TASK.pack(False, number, start, min(start + SHARE, size)) + luggage)
+
+    def _done(self, tasks: Iterator[Task]) -> Iterator[tuple[Any, bytes]]:
+        """Have the tasks done, by whoever is idle; whose each was and what came of it, as they come."""
+        idle, busy = list(self.workers), dict[Any, Worker]()
+        while True:
+            for worker, task in zip(list(idle), tasks, strict=False):
+                idle.remove(worker)
+                worker.send(task)
                 busy[worker.line] = worker
+            if not busy:
+                return
             for line in wait(list(busy)):
                 idle.append(busy.pop(line))
-                client = str(idle[-1].client)
-                learnt[client], trained[client] = unstow(idle[-1].receive())
-        remember(state.clients, learnt)
-        return Replies(self.rows, [trained[str(client)] for client in cohort])
+                yield idle[-1].task.key, idle[-1].receive()
 
 
 def remember(memory: Memory, learnt: Memory) -> None:
@@ -220,18 +263,46 @@ def work(settings: dict[str, Any], file: str, line: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
     experiment = Experiment.parse(settings)
-    training = LocalTraining(Federation.of(experiment))
-    base, rows = shared_rows(Path(file), experiment.cohort, training.trainer.layout.width)
+    federation = Federation.of(experiment)
+    training, evaluating = LocalTraining(federation), Evaluating(federation)
+    base, rows = shared_rows(Path(file), experiment.cohort, federation.layout.width)
     line.send_bytes(b"")
     try:
         while True:
-            task = line.recv_bytes()
-            slot, client, round = TASK.unpack_from(task)
-            reply = training(base, client, round, *unstow(task[TASK.size :]))
-            rows[slot] = reply.row
-            line.send_bytes(stow(reply.kept, reply.buffers))
+            message = line.recv_bytes()
+            trains, *numbers = TASK.unpack_from(message)
+            kept, buffers = unstow(message[TASK.size :])
+            if trains:
+                slot, client, round = numbers
+                reply = training(base, client, round, kept, buffers)
+                rows[slot] = reply.row
+                line.send_bytes(stow(reply.kept, reply.buffers))
+            else:
+                line.send_bytes(COUNT.pack(evaluating(base, buffers, *numbers)))
     except (EOFError, OSError):
         pass  # the parent is gone
+
+
+class Evaluating:
+    """A worker's part in an evaluation; what it needs is made when it is first asked."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+
+    @cached_property
+    def model(self) -> FederatedModel:
+        """The model to load global rows into."""
+        return FederatedModel(self.federation)
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """What is measured."""
+        return list(measures(self.federation).values())
+
+    def __call__(self, row: Tensor, buffers: Buffers, measure: int, start: int, end: int) -> int:
+        """How many of some samples are labelled right."""
+        self.model.buffers = buffers
+        return self.model.right(row, self.splits[measure][torch.arange(start, end)])
 
 
 def reserve(file: Path, size: int) -> None:

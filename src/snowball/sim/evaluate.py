@@ -1,5 +1,7 @@
 """How good the global model is, and how well it obeys the trigger."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
 from torch import Tensor
 
@@ -34,27 +36,58 @@ class FederatedModel:
         batches = torch.split(inputs.to(self.trainer.device), BATCH)
         return torch.cat([self.trainer.model(self.dataset.normalise(batch)) for batch in batches]).cpu()
 
+    def right(self, row: Tensor, split: Split) -> int:
+        """How many samples are labelled as the split does."""
+        return right(self(row, split.inputs).argmax(1), split)
+
     def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
         """Raw samples of noise, evenly drawn over what a sample can be."""
         return self.dataset.random_inputs(count, rng)
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """An engine whose workers share an evaluation."""
+
+    def right(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
+        """How many samples of each of `measures` a global model labels right."""
+        ...
+
+
+def measures(federation: Federation) -> dict[str, Split]:
+    """What is measured, on which samples: the backdoor only where somebody plants one."""
+    splits = {"main_accuracy": federation.dataset.test, "backdoor_accuracy": federation.backdoor()}
+    return {name: split for name, split in splits.items() if split}
+
+
 class Evaluation:
     """Measures any global row on the test samples, plain and triggered, as the defense lets the model be used."""
 
-    def __init__(self, federation: Federation, model: FederatedModel, defense: Defense) -> None:
+    def __init__(
+        self, federation: Federation, model: FederatedModel, defense: Defense, engine: object | None = None
+    ) -> None:
         self.model = model
         self.defense = defense
-        self.splits = {"main_accuracy": federation.dataset.test, "backdoor_accuracy": federation.backdoor()}
+        self.splits = measures(federation)
+        self.engine = engine if isinstance(engine, Counting) else None
 
     def __call__(self, context: Context) -> dict[str, float | None]:
         """Both accuracies of the context's base, as fractions; None for a backdoor that nobody plants."""
-        return {name: self.accuracy(split, context) if split else None for name, split in self.splits.items()}
+        right = self.right(context)
+        shares = {name: right[name] / len(split) for name, split in self.splits.items()}
+        return {"main_accuracy": shares["main_accuracy"], "backdoor_accuracy": shares.get("backdoor_accuracy")}
 
-    def accuracy(self, split: Split, context: Context) -> float:
-        """The share of samples that are labelled as the split does; a rejected sample is labelled wrongly."""
+    def right(self, context: Context) -> dict[str, int]:
+        """How many samples are labelled as their split does; a rejected one is labelled wrongly."""
         if isinstance(self.defense, PredictionDefense):
-            labels = self.defense.predict(split.inputs, context)
-        else:
-            labels = self.model(require(context.base, "base", "evaluation"), split.inputs).argmax(1)
-        return int((labels == split.labels).sum()) / len(split)
+            predict = self.defense.predict
+            return {name: right(predict(split.inputs, context), split) for name, split in self.splits.items()}
+        row = require(context.base, "base", "evaluation")
+        if self.engine:
+            return self.engine.right(row, self.model.buffers)
+        return {name: self.model.right(row, split) for name, split in self.splits.items()}
+
+
+def right(labels: Tensor, split: Split) -> int:
+    """How many labels are the split's own."""
+    return int((labels == split.labels).sum())

@@ -47,7 +47,7 @@ def simulate(
         Layout.of(model.buffers).check(state.buffers, "the state to go on from")
         model.buffers = state.buffers
         server = trusted_training(federation, defense, running.device)
-        evaluate = Evaluation(federation, model, defense)
+        evaluate = Evaluation(federation, model, defense, running)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort = draw(experiment, round)
