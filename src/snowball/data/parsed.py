@@ -25,15 +25,15 @@ Tensors = dict[str, Tensor]
 
 
 def kept(name: str, sources: Iterable[Path], parse: Callable[[], Tensors]) -> Tensors:
-    """What was parsed from these files, by now or in an earlier run; mapped from the cache, so that processes share it."""
+    """What was parsed from these files, now or in an earlier run; mapped from the cache, so that processes share it."""
     key = digest(VERSION, name, *map(checksum, sources))
     path = cache_folder() / "parsed" / f"{name}-{key[:32]}.safetensors"
-    if (tensors := read(path)) is None:
-        tensors = parse()
-        seal = {"sha256": contents(tensors)}
-        write(path, lambda part: save_file(tensors, part, seal))
-        tensors = read(path) or tensors
-    return tensors
+    if (known := read(path)) is not None:
+        return known
+    tensors = parse()
+    seal = {"sha256": contents(tensors)}
+    write(path, lambda part: save_file(tensors, part, seal))
+    return read(path) or tensors
 
 
 def read(path: Path) -> Tensors | None:
