@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from snowball.data.partition import PARTITIONS
+from snowball.defenses.settings import Table, complete, own_fields
 from snowball.errors import SettingError
 from snowball.sim.experiment import CHOICES
-from snowball.sim.settings import Choice, Table, complete, override, own_fields, parse_assignment
+from snowball.sim.settings import Choice, override, parse_assignment
 
 
 @dataclass(frozen=True)

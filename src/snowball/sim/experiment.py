@@ -1,6 +1,5 @@
 """The settings of one run: read from TOML, checked once, written whole into run.json."""
 
-import inspect
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
@@ -14,25 +13,10 @@ from snowball.attacks import ATTACKS, Attack
 from snowball.data import DATASETS
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
+from snowball.defenses.settings import Section, Settings, Table, assemble, defense_of, require, sentence
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.sim.settings import (
-    PARTS,
-    TOLD,
-    Choice,
-    Section,
-    Settings,
-    Table,
-    complete,
-    flat,
-    known,
-    layer,
-    override,
-    own_fields,
-    parse_assignment,
-    require,
-    sentence,
-)
+from snowball.sim.settings import Choice, flat, known, layer, override, parse_assignment
 from snowball.tables import suggestion
 
 
@@ -104,18 +88,6 @@ class DefenseSettings(Choice):
     def build(self, malicious: Collection[str] = frozenset()) -> Defense:
         """The defense; only one that has a field for it is told who is malicious."""
         return assemble(self.name, self.own, malicious)
-
-
-def assemble(name: str, own: Settings, malicious: Collection[str]) -> Defense:
-    """A defense of these settings, and the defenses that it is made of."""
-    make = DEFENSES[name]
-    settings = dict(own)
-    for field, (kind, _) in own_fields(make).items():
-        if kind == PARTS:
-            settings[field] = tuple(assemble(part.pop("name"), part, malicious) for part in map(dict, own[field]))
-    told = {TOLD: malicious} if TOLD in inspect.signature(make).parameters else {}
-    defense: Defense = make(**settings, **told)
-    return defense
 
 
 class Experiment(Section):
@@ -205,7 +177,7 @@ def check_peers(peers: Any) -> None:
     for name, own in peers.items():
         if not isinstance(own, dict):
             raise SettingError(f"peers.{name} = {own!r} is a section of a defense's settings")
-        assemble(name, complete(f"peers.{name}", name, DEFENSES[require("peers", name, DEFENSES)], own, DEFENSES), ())
+        defense_of(f"peers.{name}", require("peers", name, DEFENSES), own)
 
 
 def with_peer(settings: Settings, peers: Settings, assignments: Sequence[str]) -> Settings:
