@@ -1,6 +1,8 @@
-"""A site: it trains on its part of the digits; one that is told to sends NaN instead, or fails."""
+"""A site: it trains on its part of the digits; a hostile one sends NaN in another's name, fails, or never answers."""
 
 import argparse
+import time
+from typing import NoReturn
 
 import nvflare.client as flare
 import torch
@@ -16,13 +18,33 @@ SEED, BATCH, RATE, MOMENTUM = 1, 20, 0.01, 0.9
 NETWORK = {"widths": (8, 16, 64), "input_shape": (1, 28, 28), "classes": 10}
 
 
+def spoil(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """NaN for all that was trained."""
+    return {name: tensor * torch.nan for name, tensor in weights.items()}
+
+
+def fail(weights: dict[str, Tensor]) -> NoReturn:
+    """An error instead of a model."""
+    raise RuntimeError("this site fails")
+
+
+def hang(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The model, a day late."""
+    time.sleep(86400)
+    return weights
+
+
+BEHAVIOURS = {"nan": spoil, "fail": fail, "hang": hang}
+"""What a hostile site makes of the model that it has trained."""
+
+
 def arguments() -> argparse.Namespace:
     """The site's settings; sites have numbers from 1, which end their names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--examples", type=int, default=600, help="training examples of a site, at most")
     parser.add_argument("--hostile", default="", help="the site that misbehaves, such as site-3")
-    parser.add_argument("--behaviour", choices=("nan", "fail"), default="nan")
+    parser.add_argument("--behaviour", choices=BEHAVIOURS, default="nan")
     return parser.parse_args()
 
 
@@ -44,13 +66,6 @@ def fit(model: nn.Module, dataset: Dataset, split: Split, rng: torch.Generator) 
     return float(loss.detach())
 
 
-def behave(weights: dict[str, Tensor], behaviour: str) -> dict[str, Tensor]:
-    """What a hostile site sends of the model that it has trained."""
-    if behaviour == "fail":
-        raise RuntimeError("this site fails")
-    return {name: tensor * torch.nan for name, tensor in weights.items()}
-
-
 def main() -> None:
     """Answer the server's rounds."""
     settings = arguments()
@@ -64,9 +79,10 @@ def main() -> None:
         model.load_state_dict({name: torch.as_tensor(tensor) for name, tensor in received.params.items()})
         loss = fit(model, dataset, split, stream(SEED, "site", site, "round", received.current_round))
         weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        meta: dict[str, int | str] = {"NUM_STEPS_CURRENT_ROUND": len(split)}
         if site == settings.hostile:
-            weights = behave(weights, settings.behaviour)
-        meta = {"NUM_STEPS_CURRENT_ROUND": len(split)}
+            weights = BEHAVIOURS[settings.behaviour](weights)
+            meta["client_name"] = "site-1"  # a lie that the server does not believe
         flare.send(flare.FLModel(params=weights, metrics={"loss": loss}, meta=meta))
 
 

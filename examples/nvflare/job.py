@@ -1,4 +1,4 @@
-"""Three sites in NVFlare's simulator, one of them hostile, with a guard in front of the average."""
+"""Three sites, one of them hostile, and a guard before the average: in NVFlare's simulator, or as a job to submit."""
 
 import argparse
 from pathlib import Path
@@ -22,9 +22,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--hostile", default="site-3")
-    parser.add_argument("--behaviour", choices=("nan", "fail"), default="nan")
+    parser.add_argument("--behaviour", choices=("nan", "fail", "hang"), default="nan")
     parser.add_argument("--workspace", default="runs/nvflare")
     parser.add_argument("--controller", action="store_true", help="GuardedFedAvg instead of the recipe")
+    parser.add_argument("--timeout", type=int, default=0, help="seconds for a round, of the controller")
+    parser.add_argument("--write", help="a folder for the job, which is not run then")
     return parser.parse_args()
 
 
@@ -43,24 +45,25 @@ def recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRecipe:
 
 def job(settings: argparse.Namespace, client_settings: str) -> FedJob:
     """The same with a guarded controller, which goes on when a site fails."""
-    guarded = FedJob("guarded", min_clients=settings.sites)
+    guarded = FedJob("guarded", min_clients=settings.sites - 1)  # with fewer alive, NVFlare ends the run
     guarded.to_server(PTModel({"path": "snowball.models.cnn.Cnn", "args": NETWORK}), id="persistor")
-    guarded.to_server(GuardedFedAvg(settings.sites, settings.rounds, **GUARD))
+    guarded.to_server(GuardedFedAvg(settings.sites, settings.rounds, timeout=settings.timeout, **GUARD))
     guarded.to_clients(ScriptRunner(CLIENT, client_settings))
     return guarded
 
 
 def main() -> None:
-    """Run the rounds."""
+    """Run the rounds, or write the job down."""
     settings = arguments()
     workspace = Path(settings.workspace).resolve()
     given = f"--sites {settings.sites} --hostile {settings.hostile} --behaviour {settings.behaviour}"
-    if settings.controller:
-        run = job(settings, given)
+    run = job(settings, given) if settings.controller else recipe(settings, given)
+    if settings.write:
+        (run.export_job if settings.controller else run.export)(settings.write)
+    elif settings.controller:
         run.simulator_run(str(workspace / run.name), n_clients=settings.sites, threads=settings.sites)
     else:
-        environment = SimEnv(num_clients=settings.sites, workspace_root=str(workspace))
-        recipe(settings, given).execute(environment)
+        run.execute(SimEnv(num_clients=settings.sites, workspace_root=str(workspace)))
 
 
 if __name__ == "__main__":
