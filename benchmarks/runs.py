@@ -12,8 +12,9 @@ import torch
 
 from machine import describe
 from snowball.records import RunFolder
-from snowball.sim.engine import Processes, Serial
+from snowball.sim.engine import Serial
 from snowball.sim.experiment import load
+from snowball.sim.processes import Processes
 from snowball.sim.run import is_finished, run
 
 

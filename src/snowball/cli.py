@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from snowball.errors import DataError, MissingExtra, SettingError, SnowballError
+from snowball.sim.engines import Device, EngineName, choose
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,25 +65,11 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class EngineName(StrEnum):
-    """How clients are trained: one after the other, on all cores, or over Flower."""
-
-    serial = "serial"
-    processes = "processes"
-    flower = "flower"
-
-
-class Device(StrEnum):
-    """What they are trained on."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class Bench(StrEnum):
     """What can be timed."""
 
     elections = "elections"
+    training = "training"
 
 
 def show_version(asked: bool) -> None:
@@ -110,6 +97,7 @@ def demo(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew where there is a demo already.")] = False,
 ) -> None:
     """Run FedAvg against Snowball on the shipped sample, in minutes."""
+    engine = choose(EngineName.processes)
     from snowball.report import write_html
     from snowball.sim.experiment import load
 
@@ -117,7 +105,7 @@ def demo(
     for defense in ("fedavg", "snowball"):
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
         experiment = load("demo", [f"seed={seed}", f"defense.name={defense}"])
-        advance(experiment, folder / defense, choose_engine(EngineName.processes, None, Device.cpu), True, overwrite)
+        advance(experiment, folder / defense, engine, True, overwrite)
     folders = show_table([folder / "fedavg", folder / "snowball"])
     write_html(folders, folder / "report.html")
     typer.echo(f"The report is {folder / 'report.html'}: open it in a browser.")
@@ -132,6 +120,7 @@ def run(
     out: Out = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that train clients; all cores.")] = None,
     engine: Annotated[EngineName | None, typer.Option(help="How clients are trained.")] = None,
+    chunk: Annotated[int | None, typer.Option(min=1, help="Clients that vmap trains at once; what fits.")] = None,
     device: Annotated[Device, typer.Option(help="What they are trained on.")] = Device.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
@@ -139,7 +128,7 @@ def run(
     """Run one experiment."""
     if resume and overwrite:
         raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
-    chosen = choose_engine(engine, workers, device)
+    chosen = choose(engine, device, workers, chunk)
     from snowball.sim.experiment import load, presets
 
     experiment = load(source, assignments or ())
@@ -236,7 +225,7 @@ def list_attacks() -> Iterable[dict[str, Any]]:
 
 def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
     """The entries of a table whose entries have settings."""
-    from snowball.sim.settings import own_fields
+    from snowball.defenses.settings import own_fields
 
     for entry in described(table):
         yield entry | {"settings": list(own_fields(table[entry["name"]]))}
@@ -343,10 +332,13 @@ def bench(
     what: Annotated[Bench, typer.Argument()],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, epochs and columns.")] = False,
     as_json: Json = False,
+    device: Annotated[Device, typer.Option(help="What clients are trained on.")] = Device.cpu,
 ) -> None:
-    """Time the elections beside the method done plainly."""
+    """Time the elections, or training and a round, beside the same done plainly."""
+    if what is Bench.elections and device is not Device.cpu:
+        raise SettingError(f"--device {device} is for bench training: the elections run on the CPU")
     benchmark = load_benchmark(what)
-    results = benchmark.run(quick)
+    results = benchmark.run(quick, **({"device": device.value} if what is Bench.training else {}))
     typer.echo(json.dumps(results, indent=2) if as_json else benchmark.table(results["cases"]))
 
 
@@ -371,30 +363,6 @@ def doctor() -> None:
         typer.echo(f"{'ok ' if finding.fine else 'BAD'} {finding.name}: {finding.detail}")
     if not all(finding.fine for finding in findings):
         raise typer.Exit(2)
-
-
-def choose_engine(name: EngineName | None, workers: int | None, device: Device) -> "Callable[[Federation], Engine]":
-    """The engine that was asked for, or the fastest one for the device."""
-    from functools import partial
-
-    import torch
-
-    from snowball.sim.engine import Processes, Serial, cores
-
-    if device is Device.cuda:
-        if name not in (None, EngineName.serial) or workers:
-            raise SettingError("--device cuda trains in one process: leave --engine and --workers out")
-        if not torch.cuda.is_available():
-            raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
-    if name is EngineName.serial or device is Device.cuda:
-        if workers:
-            raise SettingError(f"--workers {workers} needs --engine processes, not serial")
-        return partial(Serial, device=device.value)
-    if name is EngineName.flower:
-        from snowball.sim.flower import Simulated
-
-        return partial(Simulated, workers=workers or cores())
-    return partial(Processes, workers=workers or cores())
 
 
 def advance(

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
-from snowball.sim.engine import Processes, Serial
+from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
+from snowball.sim.processes import Processes
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]

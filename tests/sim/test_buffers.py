@@ -343,7 +343,8 @@ from functools import partial
 import resnet
 import torch
 
-from snowball.sim.engine import Processes, Serial
+from snowball.sim.engine import Serial
+from snowball.sim.processes import Processes
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, simulate

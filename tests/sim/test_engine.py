@@ -8,11 +8,13 @@ import torch
 
 from snowball.errors import RunError
 from snowball.sim.cohort import draw
-from snowball.sim.engine import SHARE, Processes, Serial, one_thread, reserve, shared_rows
+from snowball.sim.engine import Serial, one_thread
 from snowball.sim.evaluate import FederatedModel, measures
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
+from snowball.sim.processes import SHARE, Processes, reserve
+from snowball.sim.worker import shared_rows
 
 MakeExperiment = Callable[..., Experiment]
 

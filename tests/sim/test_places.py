@@ -13,10 +13,11 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, REJECTED, Context, FedAvg, Lesson, State, Verdict
 from snowball.errors import SettingError
 from snowball.pytree import pack, unpack
-from snowball.sim.engine import Processes, Serial
+from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, simulate
+from snowball.sim.processes import Processes
 from snowball.sim.run import run
 from snowball.updates import Updates
 

@@ -38,8 +38,10 @@ def last_states(gru: nn.GRU, inputs: Tensor) -> Tensor:
     gates = (inputs @ torch.cat([onward, backward]).T).view(rows, tokens, 2, 3, gru.hidden_size)
     both = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(1)], 3)  # (n, tokens, 3, 2, h)
     steps = both.transpose(0, 1).flatten(2)  # (tokens, n, 6h)
-    end: Tensor = Recurrence.apply(steps, joined(onward_recurrent, backward_recurrent))  # type: ignore[no-untyped-call]
-    return end
+    ends: tuple[Tensor, ...] = Recurrence.apply(  # type: ignore[no-untyped-call]
+        steps, joined(onward_recurrent, backward_recurrent)
+    )
+    return ends[0]
 
 
 def joined(onward: Tensor, backward: Tensor) -> Tensor:
@@ -50,39 +52,67 @@ def joined(onward: Tensor, backward: Tensor) -> Tensor:
 
 
 class Recurrence(torch.autograd.Function):
-    """A GRU without biases, from what its inputs give the gates (reset, update, candidate) and a state of zeros."""
+    """A GRU without biases, from what its inputs give the gates (reset, update, candidate) and a state of zeros.
+
+    Of several models at once, too: they stand before the texts, as a dimension that all but the tokens have.
+    """
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, weight: Tensor) -> Tensor:
-        """The last state (n, h) of what the gates are given (tokens, n, 3h), with a recurrent weight (h, 3h)."""
-        channels = len(weight)
+    def forward(given: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        """The last state (n, h) of what the gates are given (tokens, n, 3h), with a recurrent weight (h, 3h).
+
+        What the derivative needs comes after it: all states, the gates, and what the states gave them.
+        """
+        channels, product = weight.shape[-2], torch.mm if weight.ndim == 2 else torch.bmm
         gates, recalled = given.clone(), torch.empty_like(given)
-        states = given.new_zeros(len(given) + 1, given.shape[1], channels)
+        states = given.new_zeros(len(given) + 1, *given.shape[1:-1], channels)
         opening, candidate = gates[..., : 2 * channels], gates[..., 2 * channels :]
         recalled_opening, recalled_candidate = recalled[..., : 2 * channels], recalled[..., 2 * channels :]
         reset, update = opening[..., :channels], opening[..., channels:]
         steps = (states, states[1:], recalled, recalled_opening, recalled_candidate, opening, reset, update, candidate)
         for before, after, both, to_opening, to_candidate, opened, forgets, stays, new in zip(*steps, strict=False):
-            torch.mm(before, weight, out=both)
+            product(before, weight, out=both)
             opened.add_(to_opening).sigmoid_()
             new.addcmul_(forgets, to_candidate).tanh_()
             torch.lerp(new, before, stays, out=after)
-        ctx.save_for_backward(states[:-1], reset, update, candidate, recalled_candidate, weight)
-        return states[-1]
+        return states[-1].clone(), states, gates, recalled
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        """Keep what the derivative needs."""
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*output[1:], inputs[1])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], given: Tensor, weight: Tensor) -> tuple[Any, tuple[int, ...]]:
+        """The same of several models at once."""
+        gates, weights = (
+            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip((given, weight), in_dims, strict=True)
+        )
+        return Recurrence.apply(gates.transpose(0, 1), weights), (0, 1, 1, 1)  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of what the gates are given and of the weight, from the last state's (n, h)."""
-        states, reset, update, candidate, recalled, weight = ctx.saved_tensors
+        states, gates, recalled, weight = ctx.saved_tensors
+        reset, update, candidate = gates.chunk(3, -1)
+        states = states[:-1]
         to_candidate = (1 - update) * (1 - candidate**2)
-        to_reset = to_candidate * recalled * reset * (1 - reset)
+        to_reset = to_candidate * recalled.chunk(3, -1)[2] * reset * (1 - reset)
         to_update = (states - candidate) * update * (1 - update)
-        factors = torch.stack([to_reset, to_update, to_candidate * reset], 2)  # (tokens, n, 3, h)
-        turned, along = weight.T.contiguous(), [gradient]
+        factors = torch.stack([to_reset, to_update, to_candidate * reset], -2)  # (tokens, n, 3, h)
+        turned, along = weight.mT.contiguous(), [gradient]
+        plus_product = torch.addmm if weight.ndim == 2 else torch.baddbmm
         for factor, stays in zip(factors.flip(0), update.flip(0), strict=True):
-            through = (factor * along[-1][:, None]).flatten(1)  # (n, 3h)
-            along.append(torch.addmm(stays * along[-1], through, turned))
+            through = (factor * along[-1].unsqueeze(-2)).flatten(-2)  # (n, 3h)
+            along.append(plus_product(stays * along[-1], through, turned))
         gradients = torch.stack(along[-2::-1])  # (tokens, n, h) of the state after each token
-        through = (factors * gradients[:, :, None]).flatten(2)  # (tokens, n, 3h)
-        given = torch.cat([through[..., : 2 * len(weight)], to_candidate * gradients], 2)
-        return given, states.flatten(0, 1).T @ through.flatten(0, 1)
+        through = (factors * gradients.unsqueeze(-2)).flatten(-2)  # (tokens, n, 3h)
+        given = torch.cat([through[..., : 2 * weight.shape[-2]], to_candidate * gradients], -1)
+        return given, rows_of(states).mT @ rows_of(through)
+
+
+def rows_of(steps: Tensor) -> Tensor:
+    """(tokens * n, h) what there is of each token and text, from (tokens, n, h)."""
+    return steps.movedim(0, -3).flatten(-3, -2)

@@ -73,7 +73,7 @@ class Trainer:
                     torch.autograd.backward(cross_entropy(self.model(images), answers))
                     if hooks.before:
                         hooks.before(self.weights, self.gradient)
-                    self._step(velocity, rate)
+                    step(self.weights, self.gradient, velocity, self.settings, rate)
                     if hooks.after:
                         hooks.after(self.weights)
 
@@ -85,11 +85,13 @@ class Trainer:
         """The model's buffers."""
         return buffers_of(self.model)
 
-    @torch.no_grad()
-    def _step(self, velocity: Tensor, rate: float) -> None:
-        self.gradient.add_(self.weights, alpha=self.settings.weight_decay)
-        velocity.mul_(self.settings.momentum).add_(self.gradient)
-        self.weights.add_(velocity, alpha=-rate)
+
+@torch.no_grad()
+def step(weights: Tensor, gradient: Tensor, velocity: Tensor, settings: TrainingSettings, rate: float) -> None:
+    """A step of SGD, of any number of models at once; the gradient is used up."""
+    gradient.add_(weights, alpha=settings.weight_decay)
+    velocity.mul_(settings.momentum).add_(gradient)
+    weights.add_(velocity, alpha=-rate)
 
 
 def batch_sizes(count: int, batch: int, least: int) -> list[int]:

@@ -11,7 +11,7 @@ import torch
 from snowball.data import DATASETS, load, where
 from snowball.data.places import cache_folder
 from snowball.errors import SnowballError
-from snowball.sim.engine import cores
+from snowball.sim.processes import cores
 from snowball.sim.run import versions
 
 

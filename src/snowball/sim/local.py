@@ -53,6 +53,12 @@ class LocalTraining:
         kept = self.school.train(split, round, rng, kept)
         return Reply(self.school.row() - base, kept, self.school.buffers())
 
+    def is_special(self, client: int, round: int) -> bool:
+        """Whether a client trains in a way that an attack or the defense has for it, and not by SGD alone."""
+        if self.federation.attacks(client, round):
+            return isinstance(self.federation.attack, TrainingAttack)
+        return self.school is not None
+
     def trusted(self, split: Split, base: Tensor, buffers: Buffers, round: int) -> Tensor:
         """The server's own row, trained as a client's on samples that nobody has touched."""
         rng = stream(self.federation.experiment.seed, "server", "round", round)
