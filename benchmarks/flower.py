@@ -5,18 +5,27 @@
 Timed is `aggregate_train` on Flower's own messages, with the paper's network for MNIST: FedAvg alone, and guarded. Next
 to it stands the local training of the 50 clients, in a row. Seconds are the processor's, on one thread, the least of
 several: other programs on the machine do not count.
+
+Then whole rounds in Flower's simulation, FedAvg and guarded in turns, the first of each left out: medians of seconds by
+the clock. What the guard adds is what its part of a round takes longer than FedAvg's, as a share of FedAvg's round.
 """
 
 import json
+import logging
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from importlib.metadata import version
-from time import process_time
+from statistics import median
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 
 from machine import describe
@@ -36,6 +45,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "Guarded(FedAvg()), Snowball": lambda: Guarded(FedAvg(), defense=defenses.Snowball(grow_after=0)),
     "GuardedFedAvg(), Snowball": lambda: GuardedFedAvg(defense=defenses.Snowball(grow_after=0)),
 }
+ROUNDS, WORKERS = 6, 2
+TRAININGS = {"20 images, one epoch": (20, 1), "240 images, two epochs": (EXAMPLES, 2)}
 
 
 class Nodes:
@@ -88,6 +99,78 @@ def training(model: torch.nn.Module) -> float:
     return least(lambda: trainer.train(inputs, split.labels, 0.001, stream(0, "training")), 2)
 
 
+@lru_cache(maxsize=1)
+def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """What a simulated client does to the global model, made once a process."""
+    torch.set_num_threads(1)
+    dataset = load("mnist-sample")
+    model = build("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    trainer = Trainer(model, TrainingSettings(epochs=epochs))
+    split = dataset.train[torch.arange(examples)]
+    inputs = dataset.normalise(split.inputs)
+
+    def train(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        model.load_state_dict(state)
+        trainer.train(inputs, split.labels, 0.001, stream(0, "training"))
+        return model.state_dict()
+
+    return train
+
+
+def client(examples: int, epochs: int) -> ClientApp:
+    """An app that trains on some images."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        state = site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
+        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": examples, "loss": 1.0})}
+        return Message(RecordDict(content), reply_to=message)
+
+    return app
+
+
+def one_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
+    """Seconds of a round by the clock, and those of them that the strategy takes."""
+    start = perf_counter()
+    messages = list(strategy.configure_train(1, arrays, ConfigRecord(), grid))
+    asked = perf_counter()
+    replies = list(grid.send_and_receive(messages, timeout=600))
+    answered = perf_counter()
+    result, _ = strategy.aggregate_train(1, replies)
+    if result is None or len(replies) < CLIENTS or any(reply.has_error() for reply in replies):
+        raise RuntimeError(f"{len(replies)} of {CLIENTS} clients answered, and no model came of it")
+    end = perf_counter()
+    return end - start, end - answered + asked - start
+
+
+def simulated(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
+    """Rounds in Flower's simulation, FedAvg's and guarded ones in turns."""
+    seconds: dict[str, list[tuple[float, float]]] = {"plain": [], "guarded": []}
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes come one by one
+        guarded = Guarded(FedAvg(**everybody), defense=defenses.Snowball(grow_after=0))
+        strategies = {"plain": FedAvg(**everybody), "guarded": guarded}
+        arrays = ArrayRecord(model.state_dict())
+        for _ in range(ROUNDS):
+            for name, strategy in strategies.items():
+                seconds[name].append(one_round(strategy, arrays, grid))
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    resources = {
+        "init_args": {"num_cpus": WORKERS, "log_to_driver": False},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
+    run_simulation(app, client(*training), CLIENTS, backend_config=resources)
+    (plain, own), (guarded, added) = (
+        [median(column) for column in zip(*seconds[name][1:], strict=True)] for name in ("plain", "guarded")
+    )
+    return {"round_seconds": plain, "guarded_round_seconds": guarded, "guard_adds": (added - own) / plain}
+
+
 def run() -> dict[str, Any]:
     """Measure every strategy."""
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # messages can only be made inside a task
@@ -103,8 +186,12 @@ def run() -> dict[str, Any]:
         round_seconds = CLIENTS * training(model)
     for case in cases:
         case["share_of_round"] = case["seconds"] / (case["seconds"] + round_seconds)
-    return {"machine": {**describe(), "flwr": version("flwr")}, "training_seconds": round_seconds, "cases": cases}
+    rounds = [{"name": name, **simulated(model, training)} for name, training in TRAININGS.items()]
+    machine = {**describe(), "flwr": version("flwr")}
+    return {"machine": machine, "training_seconds": round_seconds, "cases": cases, "simulated": rounds}
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(), indent=1))
+    import flower  # the simulation's processes find what is in here by this name
+
+    print(json.dumps(flower.run(), indent=1))

@@ -6,35 +6,52 @@ cluster or on many hosts. `Simulated` starts Flower's simulation in this process
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import cycle
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from queue import Queue
-from threading import Thread
-from time import sleep
-from typing import Any, Self
+from threading import Event, Thread
+from time import monotonic
+from typing import Self
 
 import torch
 
-from snowball.errors import MissingExtra, RunError
+from snowball.buffers import Buffers
+from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.sim.engine import Replies, one_thread, remember, stow, unstow
 from snowball.sim.experiment import Experiment, load
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
 from snowball.sim.run import run
-from snowball.sim.state import State
+from snowball.sim.state import Memory, State
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
+    from flwr.common.constant import ErrorCode
     from flwr.serverapp import Grid, ServerApp
 except ImportError as error:
     raise MissingExtra("--engine flower needs Flower: pip install 'snowball-fl[flower]'") from error
 
-WAIT = 3600.0
-"""Seconds that a round's replies may take."""
+logger = getLogger("flwr")
 
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+WAIT = 3600.0
+"""Seconds without an answer, or without a SuperNode, after which a run is given up."""
+
+PAUSE = 0.3
+"""Seconds between two looks for answers."""
+
+GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+"""What Flower says of a task that is lost with its SuperNode: another one can do it."""
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # which Ray warns of otherwise
+    "OMP_NUM_THREADS": "1",
+}
 
 client_app = ClientApp()
 server_app = ServerApp()
@@ -58,7 +75,7 @@ def train(message: Message, context: Context) -> Message:
     content = RecordDict(
         {
             "update": ArrayRecord({"row": reply.row}),
-            "task": ConfigRecord({"slot": int(task["slot"]), "luggage": stow(reply.kept, reply.buffers)}),
+            "task": ConfigRecord({"luggage": stow(reply.kept, reply.buffers)}),
         }
     )
     return Message(content, reply_to=message)
@@ -67,19 +84,25 @@ def train(message: Message, context: Context) -> Message:
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the app's settings name: `preset`, `set`, `out`."""
-    settings = context.run_config
-    experiment = load(str(settings["preset"]), str(settings.get("set", "")).split())
-    for _ in run(experiment, Path(str(settings["out"])), partial(OverGrid, grid=grid), resume=True):
-        pass
+    preset, out = (str(context.run_config.get(name, "")) for name in ("preset", "out"))
+    if not (preset and out):
+        raise SettingError(f"the app's settings are to name a preset and a folder: preset = {preset!r}, out = {out!r}")
+    experiment = load(preset, str(context.run_config.get("set", "")).split())
+    for record in run(experiment, Path(out).expanduser(), partial(OverGrid, grid=grid), resume=True):
+        logger.info("round %d of %d is in %s", record["round"], experiment.rounds, out)
 
 
 class OverGrid:
-    """Trains cohorts on whatever SuperNodes there are."""
+    """Trains cohorts on whatever SuperNodes there are.
+
+    Attributes:
+        stopped: set by whoever wants no more answers.
+    """
 
     device = "cpu"
 
-    def __init__(self, federation: Federation, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(self, federation: Federation, grid: Grid, stopped: Event | None = None) -> None:
+        self.grid, self.stopped = grid, stopped or Event()
         self.settings = json.dumps(federation.experiment.settings(), default=vars)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
 
@@ -91,35 +114,61 @@ class OverGrid:
 
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
-        nodes = self._nodes()
+        learnt: Memory = {}
+        trained: dict[int, Buffers] = {}
         base = ArrayRecord({"row": state.base})
-        tasks = [self._task(state, slot, client, round) for slot, client in enumerate(cohort)]
-        messages = [
-            Message(RecordDict({"task": task, "base": base}), nodes[slot % len(nodes)], "train")
-            for slot, task in enumerate(tasks)
-        ]
-        learnt: dict[str, Any] = {}
-        trained: list[Any] = [None] * len(cohort)
-        for reply in self.grid.send_and_receive(messages, timeout=WAIT):
+        tasks = {slot: self._task(state, client, round, base) for slot, client in enumerate(cohort)}
+        for slot, reply in self._answers(tasks):
             if reply.has_error():
-                raise RunError(f"a client of round {round} could not be trained over Flower: {reply.error.reason}")
-            slot = int(reply.content["task"]["slot"])
+                reason = f"client {cohort[slot]} of round {round} could not be trained over Flower"
+                raise RunError(f"{reason}: {reply.error.reason}")
             self.rows[slot] = torch.from_numpy(reply.content["update"]["row"].numpy().copy())
             learnt[str(cohort[slot])], trained[slot] = unstow(bytes(reply.content["task"]["luggage"]))
-        if None in trained:
-            raise RunError(f"client {cohort[trained.index(None)]} of round {round} did not come back over Flower")
         remember(state.clients, learnt)
-        return Replies(self.rows, trained)
+        return Replies(self.rows, [trained[slot] for slot in range(len(cohort))])
+
+    def _task(self, state: State, client: int, round: int, base: ArrayRecord) -> RecordDict:
+        luggage = stow(state.clients.get(str(client)), state.buffers)
+        task = {"client": client, "round": round, "luggage": luggage, "settings": self.settings}
+        return RecordDict({"task": ConfigRecord(task), "base": base})
+
+    def _answers(self, tasks: Mapping[int, RecordDict]) -> Iterator[tuple[int, Message]]:
+        """Slots and answers, as they come; what is lost with its SuperNode is sent again: training is deterministic."""
+        waiting, heard = self._send(tasks), monotonic()
+        while waiting:
+            lost: dict[int, RecordDict] = {}
+            for reply in self.grid.pull_messages(list(waiting)):
+                slot = waiting.pop(reply.metadata.reply_to_message_id)
+                if reply.has_error() and reply.error.code in GONE:
+                    lost[slot] = tasks[slot]
+                else:
+                    heard = monotonic()
+                    yield slot, reply
+            if lost:
+                logger.warning("%d clients are lost with their SuperNode and sent again", len(lost))
+                waiting |= self._send(lost)
+            self._pause(heard, "no SuperNode has answered")
+
+    def _send(self, tasks: Mapping[int, RecordDict]) -> dict[str, int]:
+        """Spread tasks over the SuperNodes; the slots by the ids of the messages."""
+        turns = zip(tasks.items(), cycle(self._nodes()), strict=False)
+        messages = {slot: Message(task, node, "train") for (slot, task), node in turns}
+        taken = [name for name in self.grid.push_messages(list(messages.values())) if name]
+        if len(taken) < len(messages):
+            raise RunError(f"Flower took {len(taken)} of {len(messages)} messages")
+        return {message.metadata.message_id: slot for slot, message in messages.items()}
 
     def _nodes(self) -> list[int]:
+        since = monotonic()
         while not (nodes := sorted(self.grid.get_node_ids())):
-            sleep(0.2)
+            self._pause(since, "no SuperNode has been there")
         return nodes
 
-    def _task(self, state: State, slot: int, client: int, round: int) -> ConfigRecord:
-        luggage = stow(state.clients.get(str(client)), state.buffers)
-        numbers = {"slot": slot, "client": client, "round": round}
-        return ConfigRecord({**numbers, "luggage": luggage, "settings": self.settings})
+    def _pause(self, since: float, fault: str) -> None:
+        if monotonic() - since > WAIT:
+            raise RunError(f"{fault} for {WAIT:.0f} s")
+        if self.stopped.wait(PAUSE):
+            raise RunError("the run was stopped")
 
 
 class Simulated:
@@ -131,6 +180,7 @@ class Simulated:
         self.federation, self.workers = federation, workers
         self.tasks: Queue[tuple[State, Sequence[int], int] | None] = Queue()
         self.results: Queue[Replies | BaseException] = Queue()
+        self.stopped = Event()
 
     def __enter__(self) -> Self:
         os.environ.update(QUIET)
@@ -139,6 +189,7 @@ class Simulated:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.stopped.set()
         self.tasks.put(None)
         self.thread.join()
 
@@ -156,17 +207,29 @@ class Simulated:
         app = ServerApp()
         app.main()(self._serve)
         cluster = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": self.workers}  # a cluster has its own number
-        resources = {"init_args": cluster, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+        resources = {
+            "init_args": {**cluster, "logging_level": CRITICAL, "log_to_driver": False},
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        }
+        logger.setLevel(CRITICAL)  # what goes wrong is said once, in a sentence
         try:
             run_simulation(app, client_app, self.federation.experiment.cohort, backend_config=resources)
         except BaseException as error:
-            self.results.put(RunError(f"Flower's simulation ended: {error}"))
+            self.results.put(RunError(f"Flower's simulation ended: {root(error)}"))
+            self.stopped.set()
 
     def _serve(self, grid: Grid, context: Context) -> None:
         """The server's side: train what is asked for until nothing more is."""
-        engine = OverGrid(self.federation, grid)
+        engine = OverGrid(self.federation, grid, self.stopped)
         while task := self.tasks.get():
             try:
                 self.results.put(engine.train(*task))
             except BaseException as error:
                 self.results.put(error)
+
+
+def root(error: BaseException) -> BaseException:
+    """The error that was the first of a chain."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -1,0 +1,100 @@
+"""Replies that differ from the usual in form alone: what reaches the strategy is alike."""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
+
+from flower_made import (
+    GLOBAL,
+    NODES,
+    Make,
+    answer,
+    asked,
+    average,
+    changed,
+    counted,
+    is_average,
+    record,
+    trained,
+    with_content,
+    wrapped,
+)
+from flwr.app import ConfigRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAvg
+
+from snowball import defenses
+from snowball.integrations.flower import Guarded
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+ODD: dict[str, Callable[[Message], Message]] = {
+    "arrays in another order": lambda m: answer(m, dict(reversed(trained(1).items()))),
+    "float64": lambda m: changed(m, first=trained(1)["first"].astype(np.float64)),
+    "small integers for the counter": lambda m: changed(m, counter=trained(1)["counter"].astype(np.int16)),
+    "records by other names": lambda m: with_content(m, a=record(trained(1)), b=MetricRecord({"num-examples": 11})),
+    "names changed over": lambda m: with_content(
+        m, metrics=record(trained(1)), arrays=MetricRecord({"num-examples": 11})
+    ),
+    "a record more": lambda m: with_content(
+        m, x=record(trained(1)), arrays=ConfigRecord({"a": "b"}), metrics=MetricRecord({"num-examples": 11})
+    ),
+    "a metric more": lambda m: answer(m, odd=1.0),
+    "examples as a fraction": lambda m: counted(m, 11.0),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_an_odd_reply_that_can_be_read_costs_nobody_the_round(make: Make, odd: Callable[[Message], Message]) -> None:
+    strategy = make(defense=defenses.FedAvg())
+    first, *rest = asked(strategy)
+    arrays, metrics = strategy.aggregate_train(1, [odd(first), *map(answer, rest)])
+    is_average(arrays, NODES)
+    assert metrics == {}
+
+
+def test_a_coarse_type_is_not_passed_on_to_the_others(make: Make) -> None:
+    strategy = make(defense=defenses.FedAvg())
+    first, *rest = asked(strategy)
+    coarse = changed(first, first=trained(1)["first"].astype(np.float16))
+    arrays, _ = strategy.aggregate_train(1, [coarse, *map(answer, rest)])
+    assert arrays["first"].numpy().dtype == np.float32
+    np.testing.assert_allclose(arrays["first"].numpy(), average(NODES, "first"), atol=1e-4)
+    assert (arrays["first"].numpy().astype(np.float16) != arrays["first"].numpy()).any()
+
+
+def test_the_messages_that_came_are_left_as_they_are() -> None:
+    strategy = wrapped(defense=defenses.FedAvg())
+    replies = [answer(message, odd=1.0) for message in asked(strategy)]
+    before = copy.deepcopy([dict(reply.content["metrics"]) for reply in replies])
+    strategy.aggregate_train(1, replies)
+    assert [dict(reply.content["metrics"]) for reply in replies] == before
+
+
+def test_what_reaches_the_strategy_has_the_models_order_types_and_the_usual_metrics() -> None:
+    """Flower's wrappers for privacy and its Krum go by the order of arrays."""
+
+    class Spy(FedAvg):
+        """Looks at what it gets."""
+
+        def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+            self.seen = [reply.content for reply in replies]
+            return super().aggregate_train(server_round, self.replies)
+
+    strategy = Guarded(Spy(), defense=defenses.FedAvg())
+    first, *rest = asked(strategy)
+    strategy.replies = [answer(message, loss=1.0) for message in rest]
+    strange = dict(reversed([(name, values.astype(np.float64)) for name, values in trained(1).items()]))
+    strange["counter"] = strange["counter"].astype(np.int64)
+    strategy.aggregate_train(1, [answer(first, strange, loss=1.0, more=[1, 2]), *strategy.replies])
+    assert len(strategy.seen) == len(NODES)
+    for content in strategy.seen:
+        assert set(content) == {"arrays", "metrics"}
+        assert [(name, array.numpy().dtype) for name, array in content["arrays"].items()] == [
+            (name, values.dtype) for name, values in GLOBAL.items()
+        ]
+        assert set(content["metrics"]) == {"num-examples", "loss"}

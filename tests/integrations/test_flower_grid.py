@@ -1,0 +1,127 @@
+"""The engine on a grid that answers as Flower's do when SuperNodes come and go."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: make test-flower has an environment for it")
+
+from flwr.app import Context, Error, Message, RecordDict
+
+from snowball.errors import RunError, SettingError
+from snowball.sim import flower
+from snowball.sim.engine import Serial
+from snowball.sim.experiment import load
+from snowball.sim.federation import Federation
+from snowball.sim.loop import first_state
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+SMALL = ["data.clients=10", "cohort=5", "data.examples=100", "training.epochs=1"]
+COHORT, RAISED, GONE = [4, 0, 5, 2, 9], 2, 5
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return Federation.of(load("demo", SMALL))
+
+
+class Grid:
+    """SuperNodes 1, 2 and 3, which answer the last message first; some of them fail, as a code says, or are silent."""
+
+    def __init__(self, faults: dict[int, int] | None = None, *, silent: bool = False, full: bool = False) -> None:
+        self.faults, self.silent, self.full = faults or {}, silent, full
+        self.nodes, self.inbox = {1, 2, 3}, dict[str, Message]()
+        self.sent: list[int] = []
+
+    def get_node_ids(self) -> set[int]:
+        return self.nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = str(uuid4())
+            self.inbox[message.metadata.message_id] = message
+            self.sent.append(message.metadata.dst_node_id)
+        return [] if self.full else list(self.inbox)
+
+    def pull_messages(self, names: Iterable[str]) -> list[Message]:
+        return [] if self.silent else [self.answer(self.inbox[name]) for name in reversed(list(names))]
+
+    def answer(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if code := self.faults.get(node):
+            self.nodes -= {node}
+            return Message(Error(code, "out of memory"), reply_to=message)
+        return flower.train(message, context())
+
+
+def context(**settings: str) -> Context:
+    return Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=settings)
+
+
+@pytest.fixture
+def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., flower.Replies]:
+    """A round on a grid."""
+    monkeypatch.setattr(flower, "PAUSE", 0.0)
+
+    def round(grid: Grid, **settings: Event) -> flower.Replies:
+        return flower.OverGrid(federation, grid, **settings).train(first_state(federation), COHORT, 1)
+
+    return round
+
+
+@pytest.mark.parametrize("faults", [{}, {2: GONE}, {1: GONE, 3: GONE}], ids=["all stay", "one goes", "two go"])
+def test_rows_are_those_of_one_process_whoever_goes(
+    faults: dict[int, int], train: Callable[..., flower.Replies], federation: Federation
+) -> None:
+    grid = Grid(faults)
+    expected = Serial(federation).train(first_state(federation), COHORT, 1)
+    replies = train(grid)
+    assert torch.equal(replies.rows, expected.rows)
+    assert replies.buffers == expected.buffers
+    assert grid.sent[:5] == [1, 2, 3, 1, 2]
+    assert set(grid.sent[5:]) <= {1, 2, 3} - set(faults)
+
+
+def test_a_training_that_fails_ends_the_run_in_a_sentence(train: Callable[..., flower.Replies]) -> None:
+    with pytest.raises(RunError, match="client 5 of round 1 could not be trained over Flower: out of memory"):
+        train(Grid({3: RAISED}))
+
+
+FAULTS = {
+    "nobody answers": (Grid(silent=True), "no SuperNode has answered for 0 s"),
+    "all go": (Grid(dict.fromkeys((1, 2, 3), GONE)), "no SuperNode has been there for 0 s"),
+    "nothing is taken": (Grid(full=True), "Flower took 0 of 5 messages"),
+}
+
+
+@pytest.mark.parametrize(("grid", "said"), FAULTS.values(), ids=FAULTS)
+def test_no_run_waits_for_ever(
+    grid: Grid, said: str, train: Callable[..., flower.Replies], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "WAIT", 0.05)
+    with pytest.raises(RunError, match=said):
+        train(grid)
+
+
+def test_a_run_that_is_stopped_waits_for_no_answer(train: Callable[..., flower.Replies]) -> None:
+    stopped = Event()
+    stopped.set()
+    with pytest.raises(RunError, match="stopped"):
+        train(Grid(silent=True), stopped=stopped)
+
+
+def test_the_app_runs_the_experiment_that_its_settings_name_and_goes_on_with_it(tmp_path: Path) -> None:
+    settings = {"preset": "demo", "set": " ".join([*SMALL, "rounds=1"]), "out": str(tmp_path / "run")}
+    for _ in range(2):
+        flower.main(Grid(), context(**settings))
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_app_without_a_preset_or_a_folder_is_refused() -> None:
+    with pytest.raises(SettingError, match="preset = '', out = 'x'"):
+        flower.main(Grid(), context(out="x"))

@@ -1,0 +1,102 @@
+"""Whole runs: how they start, what they keep, and how another goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
+
+from flower_made import GLOBAL, NODES, SHAPE, Make, Nodes, answer, asked, changed, is_average, record, with_content
+from flwr.app import ConfigRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAvg
+
+from snowball import defenses
+from snowball.defenses import Snowball
+from snowball.errors import RunError
+from snowball.guard import AuditLog
+from snowball.integrations.flower import Guarded
+
+pytestmark = pytest.mark.usefixtures("runtime")
+
+
+def client(message: Message) -> Message | None:
+    """Trains or evaluates; one sends NaN, one nothing."""
+    node = message.metadata.dst_node_id
+    if message.metadata.message_type == "evaluate":
+        return with_content(message, metrics=MetricRecord({"num-examples": 1, "accuracy": 0.5}))
+    if node == 1:
+        return changed(message, first=np.full(SHAPE, np.nan, np.float32))
+    return None if node == 2 else answer(message)
+
+
+def test_a_whole_run_starts_as_the_strategys_own_and_a_second_goes_on(
+    make: Make, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    for start in (1, 2):
+        strategy = make(audit=tmp_path / "audit", state=tmp_path / "state")
+        result = strategy.start(grid=Nodes(client), initial_arrays=record(GLOBAL), num_rounds=2)
+        assert np.isfinite(result.arrays["first"].numpy()).all()
+        assert result.evaluate_metrics_clientapp[2] == {"accuracy": 0.5}
+        assert strategy.guard.rounds == 2 * start
+    entries = list(AuditLog(tmp_path / "audit").entries())
+    assert [entry["round"] for entry in entries] == [1, 2, 3, 4]
+    assert all(entry["silent"] == ["2"] and entry["dropped"][0]["client"] == "1" for entry in entries)
+    assert "Guard: Snowball(" in logged.text
+    assert "guard: round 4, aggregated: {'answered': 7, 'silent': 1, 'dropped': 1," in logged.text
+
+
+def test_a_strategys_own_start_is_the_one_that_runs() -> None:
+    class Own(FedAvg):
+        """Starts in its own way."""
+
+        def start(self, grid: Any, initial_arrays: Any, num_rounds: int = 3, timeout: float = 1) -> str:
+            replies = grid.send_and_receive(self.configure_train(1, initial_arrays, ConfigRecord(), grid), timeout)
+            self.arrays, _ = self.aggregate_train(1, replies)
+            return "its own"
+
+    strategy = Guarded(Own(), defense=defenses.FedAvg())
+    assert strategy.start(Nodes(client), record(GLOBAL), timeout=2) == "its own"
+    is_average(strategy.arrays, NODES[2:])
+
+
+def test_a_guard_that_was_told_the_number_of_rounds_keeps_it(make: Make) -> None:
+    strategy = make(rounds=5)
+    strategy.start(Nodes(client), record(GLOBAL), 2)
+    assert strategy.guard.rounds == 5
+
+
+def test_state_survives_a_restart(make: Make, tmp_path: Path) -> None:
+    def strategy(file: str, seed: int | None = None) -> Any:
+        return make(defense=Snowball(grow_after=1), state=tmp_path / file, audit=tmp_path / f"{file}.jsonl", seed=seed)
+
+    through = strategy("through", seed=7)
+    for server_round in (1, 2, 3):
+        through.aggregate_train(server_round, map(answer, asked(through)))
+    for server_round in (1, 2, 3):
+        anew = strategy("anew", seed=7 if server_round == 1 else None)
+        anew.aggregate_train(1, map(answer, asked(anew)))
+    ends = [next(reversed(list(AuditLog(tmp_path / f"{name}.jsonl").entries()))) for name in ("through", "anew")]
+    for entry in ends:
+        assert entry["round"] == 3
+    assert ends[0]["elected"] == ends[1]["elected"]
+    assert ends[0]["model_after"] == ends[1]["model_after"]
+    assert anew.guard.seed == 7
+    assert anew.guard.state == through.guard.state is not None
+
+
+def test_a_state_that_is_none_is_refused_before_anything_runs(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"something else")
+    with pytest.raises(RunError, match="not the state of a guard"):
+        make(state=tmp_path / "state")
+
+
+def test_a_state_that_cannot_be_saved_does_not_end_the_run(
+    make: Make, tmp_path: Path, logged: pytest.LogCaptureFixture
+) -> None:
+    strategy = make(defense=defenses.FedAvg(), state=tmp_path / "folder" / "state")
+    (tmp_path / "folder").write_text("a file is in the way")
+    arrays, _ = strategy.aggregate_train(1, map(answer, asked(strategy)))
+    is_average(arrays, NODES)
+    assert "state after round 1 is not saved" in logged.text
