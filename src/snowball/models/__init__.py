@@ -43,9 +43,8 @@ class ModelInfo:
 
 def kaiming(network: Callable[..., nn.Module], *settings: Any) -> nn.Module:
     """A network without biases, with weights as the paper draws them: He et al. 2015, normal."""
-    with torch.device("meta"):  # so that layers do not draw weights of their own
+    with torch.random.fork_rng([]):  # what layers draw of their own is thrown away, and not missed in the generator
         model = network(*settings)
-    model.to_empty(device="cpu")
     for weight in model.parameters():
         nn.init.kaiming_normal_(weight, nonlinearity="relu")
     return model
