@@ -59,4 +59,5 @@ fmt: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	$(BIN)/snowball bench elections --json > benchmarks/results/elections.json
+	$(BIN)/snowball bench elections --json > benchmarks/results/bench-elections.json
+	$(BIN)/snowball bench training --json > benchmarks/results/bench-training.json

@@ -33,7 +33,7 @@ from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow
 from snowball.rng import numpy_stream, stream
 from snowball.updates import Updates
-from timing import Case, fastest, make_case, one_thread
+from timing import Case, fastest, make_case, one_thread, table
 
 CLUSTERS = 11
 FIRST_SHARE, TARGET_SHARE, STEP_SHARE = 0.1, 0.5, 0.04
@@ -231,17 +231,6 @@ def run(quick: bool = False) -> dict[str, Any]:
     """All cases on this machine; `quick` cuts repeats, widths and, on both sides alike, the VAE's epochs."""
     with one_thread():
         return {"machine": describe(), "cases": list(all_cases(quick))}
-
-
-def table(cases: list[Case]) -> str:
-    """The cases for people to read: a line each, further facts at its end."""
-    head = ("name", "seconds", "reference_seconds", "ratio")
-    lines = [f"{'case':<26}{'seconds':>10}{'reference':>11}{'ratio':>9}"]
-    for case in cases:
-        numbers = ["-" if case[key] is None else f"{case[key]:.4g}" for key in head[1:]]
-        facts = "  ".join(f"{key} {value}" for key, value in case.items() if key not in head)
-        lines.append(f"{case['name']:<26}{numbers[0]:>10}{numbers[1]:>11}{numbers[2]:>9}  {facts}")
-    return "\n".join(lines)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import os
 import platform
 import threading
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -32,20 +33,49 @@ def resident() -> dict[str, float]:
     return {name: int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS") if name in fields}
 
 
+def family() -> float:
+    """MiB that this process and all that it started hold; what they share counts once. Zero off Linux."""
+    if not STATUS.exists():
+        return 0.0
+    parents = {int(entry.name): parent_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(map(proportional, ours))
+
+
+def parent_of(process: Path) -> int:
+    """Who started a process; nobody where it has ended."""
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def proportional(pid: int) -> float:
+    """MiB that a process holds, its part of what it shares with others."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
 class PeakMemory:
     """Watches how far this process's memory grows while a block runs.
 
     Attributes:
-        growth: MiB above the start, at most, under the names of `resident`.
+        growth: MiB above the start, at most, under the names of what is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], dict[str, float]] = resident, sample_seconds: float = SAMPLE_SECONDS) -> None:
         self.growth: dict[str, float] = {}
+        self._read, self._pause = read, sample_seconds
         self._done = threading.Event()
         self._watch = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> "PeakMemory":
-        self._start = resident()
+        self._start = self._read()
         self._watch.start()
         return self
 
@@ -55,9 +85,14 @@ class PeakMemory:
         self._done.set()
         self._watch.join()
 
+    @property
+    def peak(self) -> dict[str, float]:
+        """The most there was."""
+        return {name: self._start[name] + grown for name, grown in self.growth.items()}
+
     def _sample(self) -> None:
         done = False
         while not done:
-            done = self._done.wait(SAMPLE_SECONDS)  # once more after the block, for what it left behind
-            for name, now in resident().items():
+            done = self._done.wait(self._pause)  # once more after the block, for what it left behind
+            for name, now in self._read().items():
                 self.growth[name] = max(self.growth.get(name, 0.0), now - self._start[name])

@@ -40,3 +40,22 @@ def make_case(name: str, seconds: float, reference_seconds: float | None, **fact
     """One line of the result."""
     ratio = None if reference_seconds is None else reference_seconds / seconds
     return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}
+
+
+def table(cases: list[Case]) -> str:
+    """The cases for people to read: a line each, further facts at its end."""
+    head = ("name", "seconds", "reference_seconds", "ratio")
+    width = max(len(case["name"]) for case in cases) + 2
+    lines = [f"{'case':<{width}}{'seconds':>10}{'reference':>11}{'ratio':>9}"]
+    for case in cases:
+        numbers = ["-" if case[key] is None else f"{case[key]:.4g}" for key in head[1:]]
+        facts = "  ".join(f"{key} {shown(value)}" for key, value in case.items() if key not in head)
+        lines.append(f"{case['name']:<{width}}{numbers[0]:>10}{numbers[1]:>11}{numbers[2]:>9}  {facts}")
+    return "\n".join(lines)
+
+
+def shown(fact: Any) -> str:
+    """A fact with as many digits as people read."""
+    if isinstance(fact, dict):
+        return ", ".join(f"{key} {shown(value)}" for key, value in fact.items())
+    return f"{fact:.4g}" if isinstance(fact, float) else str(fact)

@@ -22,3 +22,11 @@ def test_peak_memory_sees_what_is_freed_again() -> None:
         del block
     assert 55 < memory.growth["RssAnon"] < 120
     assert resident()["VmRSS"] >= resident()["RssAnon"] > 0
+
+
+def test_peak_memory_watches_whatever_is_read() -> None:
+    readings = iter([5.0, 9.0, 7.0])
+    with PeakMemory(lambda: {"held": next(readings, 6.0)}, sample_seconds=0.01) as memory:
+        time.sleep(0.1)
+    assert memory.growth == {"held": 4}
+    assert memory.peak == {"held": 9}

@@ -1,0 +1,81 @@
+"""Where the time of a training step goes: the paper's CNN, batches of ten, one thread, by operation.
+
+python benchmarks/step.py > benchmarks/results/step.json
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from machine import describe
+from operations import peak, step_operations
+from plain import plainly
+from snowball.data import load
+from snowball.models import build
+from snowball.rng import stream
+from snowball.sim.client import Trainer
+from snowball.sim.experiment import TrainingSettings
+from timing import one_thread
+
+SAMPLES, BATCH, REPEATS = 600, 10, 5
+PARTS = {
+    "convolutions forward": ("mkldnn_convolution", "convolution", "_convolution", "conv2d"),
+    "convolutions backward": ("convolution_backward",),
+    "dense layers": ("mm", "addmm", "linear"),
+    "SGD": ("_fused_sgd_",),
+    "gradients added up": ("add_", "zero_", "fill_"),
+    "ReLU and pooling": (
+        *("clamp_min", "relu", "threshold_backward", "max_pool2d", "max_pool2d_with_indices"),
+        "max_pool2d_with_indices_backward",
+    ),
+    "copies": ("copy_", "clone", "contiguous", "index"),
+}
+"""Operations of torch by what they are for; all others, and what lies between them, are the rest."""
+
+
+def measure() -> dict[str, float]:
+    """Microseconds of a step's parts, the run of several that took least."""
+    dataset = load("mnist-sample")
+    inputs, labels = dataset.normalise(dataset.train.inputs[:SAMPLES]), dataset.train.labels[:SAMPLES]
+    trainer = Trainer(fresh(), TrainingSettings(epochs=1, batch=BATCH))
+    trainer.load(torch.cat([weight.detach().flatten() for weight in fresh().parameters()]))
+    return min((one_run(trainer, inputs, labels) for _ in range(REPEATS)), key=lambda parts: sum(parts.values()))
+
+
+def fresh() -> torch.nn.Module:
+    """The network with fresh weights."""
+    return build("cnn", (1, 28, 28), 10, stream(0, "model"))
+
+
+def one_run(trainer: Trainer, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Microseconds of each part in a step, the mean of an epoch."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        trainer.train(inputs, labels, 1e-6, stream(0, "training"))
+    return shared_out([(event.key, event.self_cpu_time_total) for event in profiled.key_averages()])
+
+
+def shared_out(times: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Times by operation as times by part, a step."""
+    parts: dict[str, float] = defaultdict(float)
+    for name, microseconds in times:
+        operation = name.removeprefix("aten::")
+        part = next((part for part, operations in PARTS.items() if operation in operations), "rest")
+        parts[part] += microseconds / (SAMPLES / BATCH)
+    return {part: parts[part] for part in (*PARTS, "rest")}
+
+
+def main() -> None:
+    """Print the parts as JSON, beside what the machine's best product would take for the whole arithmetic."""
+    with one_thread():
+        highest = peak()
+        parts = measure()
+    operations = step_operations(plainly(fresh()), torch.zeros(BATCH, 1, 28, 28))
+    ideal = 1e6 * operations / highest
+    print(json.dumps({"machine": describe(), "ideal_microseconds": ideal, "microseconds": parts}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
