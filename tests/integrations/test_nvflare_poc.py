@@ -23,7 +23,7 @@ JOB = Path(__file__).parents[2] / "examples" / "nvflare" / "job.py"
 BIN = Path(sys.executable).parent
 SITES = ["site-1", "site-2", "site-3"]
 PATIENCE = 600.0  # seconds until something that should have happened has not
-ROUND = 45  # seconds for the sites that live, which take some ten on two idle cores
+ROUND = 60  # seconds for the sites that live, which take some ten on two idle cores
 PROJECT = """
 api_version: 3
 name: laboratory
@@ -47,6 +47,14 @@ def free_ports() -> list[int]:
         for probe in (first, second):
             probe.bind(("127.0.0.1", 0))
         return [first.getsockname()[1], second.getsockname()[1]]
+
+
+def read(path: Path) -> str:
+    """What a file says; nothing where its process has ended."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 class Laboratory:
@@ -97,11 +105,9 @@ class Laboratory:
 
     def processes(self, *words: str) -> list[int]:
         """The processes of this federation whose command lines have some words; jobs are in sessions of their own."""
-        listing = subprocess.run(["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-        lines = (
-            line for line in listing.splitlines() if str(self.kits) in line and all(word in line for word in words)
-        )
-        return [int(line.split()[0]) for line in lines]
+        lines = {path.parent.name: read(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
+        found = (pid for pid, line in lines.items() if all(word in line for word in (str(self.kits), *words)))
+        return [int(pid) for pid in found]
 
     def kill(self, *words: str) -> None:
         for pid in self.processes(*words):
