@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from socket import socket
 from threading import Event
 from uuid import uuid4
 
@@ -125,3 +126,29 @@ def test_the_app_runs_the_experiment_that_its_settings_name_and_goes_on_with_it(
 def test_an_app_without_a_preset_or_a_folder_is_refused() -> None:
     with pytest.raises(SettingError, match="preset = '', out = 'x'"):
         flower.main(Grid(), context(out="x"))
+
+
+def test_an_address_where_no_cluster_answers_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with (
+            pytest.raises(RunError, match=f"^RAY_ADDRESS = '{address}' is no Ray cluster: "),
+            flower.Simulated(federation, 1),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local", "ray://nowhere:10001"])
+def test_other_forms_of_an_address_are_rays_to_read(address: str) -> None:
+    flower.require_cluster(address)
+
+
+def test_a_cluster_that_answers_is_taken() -> None:
+    with socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        flower.require_cluster(f"127.0.0.1:{listening.getsockname()[1]}")

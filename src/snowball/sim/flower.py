@@ -12,6 +12,7 @@ from itertools import cycle
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from queue import Queue
+from socket import create_connection
 from threading import Event, Thread
 from time import monotonic
 from typing import Self
@@ -42,6 +43,9 @@ WAIT = 3600.0
 
 PAUSE = 0.3
 """Seconds between two looks for answers."""
+
+PATIENCE = 10.0
+"""Seconds for a Ray cluster to answer."""
 
 GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 """What Flower says of a task that is lost with its SuperNode: another one can do it."""
@@ -183,6 +187,7 @@ class Simulated:
         self.stopped = Event()
 
     def __enter__(self) -> Self:
+        require_cluster(os.environ.get("RAY_ADDRESS", ""))
         os.environ.update(QUIET)
         self.thread = Thread(target=self._simulate, daemon=True)
         self.thread.start()
@@ -226,6 +231,17 @@ class Simulated:
                 self.results.put(engine.train(*task))
             except BaseException as error:
                 self.results.put(error)
+
+
+def require_cluster(address: str) -> None:
+    """Refuse the address of a Ray cluster where nobody answers: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()) or "//" in host:
+        return  # none, or in another form, which is Ray's to read
+    try:
+        create_connection((host, int(port)), PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise RunError(f"RAY_ADDRESS = {address!r} is no Ray cluster: {error}") from error
 
 
 def root(error: BaseException) -> BaseException:
