@@ -99,13 +99,8 @@ class Guarded(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Let the strategy aggregate the metrics that can be."""
-        messages = self.gate.comparable(replies, example_key(self.strategy))
-        try:
-            metrics: MetricRecord | None = self.strategy.aggregate_evaluate(server_round, messages)
-        except Exception as error:
-            logger.warning("Round %d has no metrics of its evaluation: %s", server_round, error)
-            return None
-        return metrics
+        key = example_key(self.strategy)
+        return self.gate.evaluated(self.strategy.aggregate_evaluate, server_round, replies, key)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **more: Any) -> Result:
         """Run the rounds as the strategy does, with the guard in between."""
@@ -152,13 +147,7 @@ class GuardedFedAvg(FedAvg):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Aggregate the metrics that can be."""
-        messages = self.gate.comparable(replies, self.weighted_by_key)
-        try:
-            metrics: MetricRecord | None = super().aggregate_evaluate(server_round, messages)
-        except Exception as error:
-            logger.warning("Round %d has no metrics of its evaluation: %s", server_round, error)
-            return None
-        return metrics
+        return self.gate.evaluated(super().aggregate_evaluate, server_round, replies, self.weighted_by_key)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *rest: Any, **more: Any) -> Result:
         """Run the rounds as FedAvg does."""

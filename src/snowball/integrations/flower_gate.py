@@ -1,13 +1,13 @@
 """Between Flower's messages and the guard: what Flower's strategies have in common when they are guarded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, Metadata
+from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord
 
 from snowball.errors import SettingError, UpdateError
 from snowball.guard import Guard, Judgement, Reply
@@ -81,6 +81,20 @@ class Gate:
         if len(counted) < len(replies):
             logger.warning("%d of %d replies to an evaluation are left out", len(replies) - len(counted), len(replies))
         return [alike(answer, usual, key) for answer in counted]
+
+    def evaluated(
+        self,
+        aggregate: Callable[[int, list[Message]], MetricRecord | None],
+        round: int,
+        replies: Iterable[Message],
+        key: str,
+    ) -> MetricRecord | None:
+        """What a strategy makes of an evaluation's metrics; nothing where it stumbles over them."""
+        try:
+            return aggregate(round, self.comparable(replies, key))
+        except Exception as error:
+            logger.warning("Round %d has no metrics of its evaluation: %s", round, error)
+            return None
 
     def fit(self, arrays: ArrayRecord | None) -> Arrays:
         """A strategy's arrays in the model's order and types; refused where they are not the model's, or not finite."""

@@ -31,28 +31,25 @@ class Engine(Protocol):
 
     device: str
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        """End what was started, if anything was."""
+        return
 
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
         ...
 
 
-class Serial:
+class Serial(Engine):
     """One client after the other, in this process."""
 
     def __init__(self, federation: Federation, device: str = "cpu") -> None:
         self.device = device
         self.training = LocalTraining(federation, device)
         self.rows = torch.empty(federation.experiment.cohort, self.training.trainer.layout.width)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""

@@ -21,7 +21,7 @@ import torch
 
 from snowball.buffers import Buffers
 from snowball.errors import MissingExtra, RunError, SettingError
-from snowball.sim.engine import Replies, one_thread, remember, stow, unstow
+from snowball.sim.engine import Engine, Replies, one_thread, remember, stow, unstow
 from snowball.sim.experiment import Experiment, load
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
@@ -96,7 +96,7 @@ def main(grid: Grid, context: Context) -> None:
         logger.info("round %d of %d is in %s", record["round"], experiment.rounds, out)
 
 
-class OverGrid:
+class OverGrid(Engine):
     """Trains cohorts on whatever SuperNodes there are.
 
     Attributes:
@@ -109,12 +109,6 @@ class OverGrid:
         self.grid, self.stopped = grid, stopped or Event()
         self.settings = json.dumps(federation.experiment.settings(), default=vars)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""

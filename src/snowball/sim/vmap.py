@@ -5,7 +5,6 @@ run in another order. Who does more than SGD, by an attack or a defense, is trai
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from snowball.buffers import Buffers
 from snowball.errors import SettingError
 from snowball.rng import stream
-from snowball.sim.engine import Replies, one_thread, remember
+from snowball.sim.engine import Engine, Replies, one_thread, remember
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining, Reply
 from snowball.sim.stack import StackTrainer
@@ -27,7 +26,7 @@ SHARE = 0.5
 """Of the memory that a device has free, what clients may fill; their derivatives take about as much again."""
 
 
-class Stacked:
+class Stacked(Engine):
     """Some clients at a time, in this process.
 
     Attributes:
@@ -41,12 +40,6 @@ class Stacked:
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
         taken = self._rehearse()
         self.chunk = chunk or fitting(device, taken)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
         """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
