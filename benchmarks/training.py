@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -74,6 +75,34 @@ class Plainly:
         return plain.train_cohort(self.model, weights, [self.samples[client] for client in cohort], self.recipe)
 
 
+class PlainProcesses:
+    """As many plain loops at a time as there are workers, each with its share of the cohort."""
+
+    def __init__(self, federation: Federation, workers: int) -> None:
+        self.plainly = Plainly(federation)
+        self.workers = workers
+
+    def __enter__(self) -> Self:
+        self.plainly.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.plainly.__exit__()
+
+    def train(self, state: State, cohort: Sequence[int], round: int) -> None:
+        """Train a cohort from the state's global model, and keep nothing: only the time counts."""
+        shares = [cohort[worker :: self.workers] for worker in range(self.workers)]
+        processes = [
+            get_context("fork").Process(target=self.plainly.train, args=(state, share, round)) for share in shares
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if any(process.exitcode for process in processes):
+            raise RuntimeError("a plain loop in a process of its own failed")
+
+
 class Contender(NamedTuple):
     """A way to train a cohort.
 
@@ -104,6 +133,7 @@ def contenders(device: str) -> dict[str, Contender]:
         found["pfl"] = Contender(pfl_engine)
     if cores() > 1:
         found[f"plain {cores()} threads"] = Contender(partial(Plainly, threads=cores()), cores())
+        found[f"plain {cores()} processes"] = Contender(partial(PlainProcesses, workers=cores()), cores())
     for workers in sorted({1, cores()}):
         found[f"processes {workers}"] = Contender(partial(Processes, workers=workers), workers, moved_by_processes)
     if find_spec("flwr"):
