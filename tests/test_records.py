@@ -23,6 +23,7 @@ def a_round(number: int, **changes: Any) -> records.Record:
         "seconds": {"train": 1.5, "defense": 0.25},
         "facts": {"votes": [4, 1, 3, 3]},
         "map": [[0.0, 1.0]] * 4,
+        "distances": {"benign": 0.5, "between": 1.5, "infected": None},
     } | changes
 
 
@@ -48,11 +49,12 @@ def test_a_new_run_has_no_rounds(folder: RunFolder) -> None:
     assert folder.write_summary()["best"] is None
 
 
-def test_facts_and_map_may_be_left_out(folder: RunFolder) -> None:
+def test_facts_map_and_distances_may_be_left_out(folder: RunFolder) -> None:
     record = a_round(1)
-    del record["facts"], record["map"]
+    del record["facts"], record["map"], record["distances"]
     folder.append(record)
-    assert (folder.rounds()[0]["facts"], folder.rounds()[0]["map"]) == ({}, None)
+    read = folder.rounds()[0]
+    assert (read["facts"], read["map"], read["distances"]) == ({}, None, None)
 
 
 def test_lines_do_not_depend_on_the_order_of_keys(folder: RunFolder) -> None:
@@ -268,6 +270,16 @@ BROKEN = {
     "too few elected": (json.dumps(a_round(2, elected=[True])).encode(), "4 participants and 1 of 'elected'"),
     "crooked map": (json.dumps(a_round(2, map=[[1, 2, 3]] * 4)).encode(), "its 'map' cannot be"),
     "short map": (json.dumps(a_round(2, map=[[1, 2]])).encode(), "4 participants and 1 of 'map'"),
+    "no distances": (json.dumps(a_round(2, distances=[1, 2, 3])).encode(), "its 'distances' cannot be [1, 2, 3]"),
+    "a distance too few": (json.dumps(a_round(2, distances={"benign": 1})).encode(), "its 'distances' cannot be"),
+    "a negative distance": (
+        json.dumps(a_round(2, distances={"benign": -1, "between": 1, "infected": 1})).encode(),
+        "its 'distances' cannot be {'benign': -1",
+    ),
+    "a distance in words": (
+        json.dumps(a_round(2, distances={"benign": "far", "between": 1, "infected": 1})).encode(),
+        "its 'distances' cannot be {'benign': 'far'",
+    ),
 }
 
 

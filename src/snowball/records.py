@@ -9,6 +9,8 @@ A round's record is plain JSON:
     seconds                   {train, defense, evaluate, ...}
     facts                     the defense's evidence: a number, or a list with an entry a participant (optional)
     map                       [x, y] a participant, the round's updates in two dimensions (optional)
+    distances                 {benign, between, infected}: the mean distance between two updates, both benign, one
+                              infected, both infected; null where there are no two such (optional)
 """
 
 import json
@@ -209,6 +211,17 @@ def _is_point(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(entry is None or _is_number(entry) for entry in value)
 
 
+def _are_distances(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == set(PAIRS)
+        and all(entry is None or (_is_number(entry) and entry >= 0) for entry in value.values())
+    )
+
+
+PAIRS = ("benign", "between", "infected")
+"""What two updates can be, by how many of them are infected."""
+
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "round": lambda value: isinstance(value, int) and value >= 1,
     "participants": _are(str),
@@ -221,10 +234,11 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "seconds": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     "facts": lambda value: isinstance(value, dict),
     "map": lambda value: value is None or (isinstance(value, list) and all(map(_is_point, value))),
+    "distances": lambda value: value is None or _are_distances(value),
 }
 """What a record holds, and the check of each."""
 
-OPTIONAL: Record = {"facts": {}, "map": None}
+OPTIONAL: Record = {"facts": {}, "map": None, "distances": None}
 """What stands for a field that a record may leave out."""
 
 PARALLEL = ("malicious", "elected", "map")

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +10,12 @@ import torch
 from snowball.defenses import DEFENSES, Context, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
+from snowball.records import PAIRS, finite
+from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, place, simulate
+from snowball.sim.loop import distances, first_state, place, simulate
+from snowball.sim.processes import Processes
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -116,10 +120,56 @@ def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> 
 
 def test_the_map_keeps_distances_in_a_plane() -> None:
     points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
-    drawn = place(Updates.from_layers({"w": points}))
+    drawn = place(Updates.from_layers({"w": points}).products())
     torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points).double())
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_the_map_of_few_or_equal_updates_has_two_coordinates(rows: int) -> None:
-    assert place(Updates.from_layers({"w": torch.ones(rows, 1)})).tolist() == [[0, 0]] * rows
+    assert place(Updates.from_layers({"w": torch.ones(rows, 1)}).products()).tolist() == [[0, 0]] * rows
+
+
+def test_mean_distances_by_hand() -> None:
+    rows = torch.tensor([[0.0, 0.0], [30.0, 40.0], [3.0, 4.0], [30.0, 0.0], [0.0, 10.0]])
+    products = Updates.from_layers({"w": rows[:, :1], "v": rows[:, 1:]}).products()
+    found = distances(products, [False, True, False, True, False])
+    apart = {"benign": 5 + 10 + 45**0.5, "infected": 40}
+    between = 50 + 30 + 45 + (27**2 + 4**2) ** 0.5 + (30**2 + 30**2) ** 0.5 + (30**2 + 10**2) ** 0.5
+    expected = {"benign": apart["benign"] / 3, "between": between / 6, "infected": apart["infected"]}
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("malicious", "absent"),
+    [([False, False], {"between", "infected"}), ([True, False], {"benign", "infected"}), ([True], {*PAIRS})],
+)
+def test_where_there_are_no_two_there_is_no_distance(malicious: list[bool], absent: set[str]) -> None:
+    updates = Updates.from_layers({"w": torch.eye(len(malicious))})
+    found = finite(distances(updates.products(), malicious))
+    assert {name for name, value in found.items() if value is None} == absent
+
+
+def test_benign_distances_keep_their_digits_beside_a_huge_row() -> None:
+    rows = torch.tensor([[1e-3, 0.0], [0.0, 1e-3], [1e-3, 1e-3], [1e12, -1e12]], dtype=torch.float64)
+    found = distances(Updates.from_layers({"w": rows}).products(), [False, False, False, True])
+    assert found["benign"] == pytest.approx((2 + 2**0.5) / 3 * 1e-3, rel=1e-9)
+
+
+def test_recorded_distances_are_those_of_the_updates(tiny: MakeExperiment) -> None:
+    seen: list[float] = []
+
+    def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
+        benign = updates.values[~torch.tensor(malicious)].double()
+        seen.append(float(torch.pdist(benign).mean()))
+
+    rounds = records(tiny(), observe=observe)
+    assert [record["distances"]["benign"] for record in rounds] == pytest.approx(seen, rel=1e-9)
+    assert all(record["distances"]["infected"] is None for record in rounds)  # one attacker a round
+
+
+def test_recorded_distances_do_not_depend_on_the_engine(tiny: MakeExperiment) -> None:
+    alone, shared = (
+        [record["distances"] for record in records(tiny(), engine=engine)]
+        for engine in (Serial, partial(Processes, workers=2))
+    )
+    assert alone == shared

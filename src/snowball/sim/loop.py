@@ -12,9 +12,9 @@ from torch.nn.functional import pad
 
 from snowball.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.defenses import Context, Defense, TrustingDefense, Verdict
-from snowball.defenses.ops import principal_coordinates
+from snowball.defenses.ops import principal_coordinates, squared_distances
 from snowball.errors import UpdateError
-from snowball.records import Record, error_rates, finite
+from snowball.records import PAIRS, Record, error_rates, finite
 from snowball.sim.attackers import craft
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
@@ -125,7 +125,7 @@ def received(federation: Federation, values: Tensor, cohort: Sequence[int]) -> U
 
 def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> Record:
     """Who was there, who was elected, and why."""
-    elected = verdict.elected.tolist()
+    elected, products = verdict.elected.tolist(), updates.products()
     false_positive_rate, false_negative_rate = error_rates(malicious, elected)
     return {
         "participants": list(updates.clients),
@@ -134,7 +134,8 @@ def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> R
         "false_positive_rate": false_positive_rate,
         "false_negative_rate": false_negative_rate,
         "facts": {name: plain(fact) for name, fact in verdict.facts.items() if not name.startswith(TIMES)},
-        "map": place(updates).tolist(),
+        "map": place(products).tolist(),
+        "distances": distances(products, malicious),
     }
 
 
@@ -149,6 +150,15 @@ def plain(fact: Any) -> Any:
     return fact.tolist() if isinstance(fact, Tensor) else fact
 
 
-def place(updates: Updates) -> Tensor:
-    """Each row's place (n, 2) along the two directions in which the rows differ most."""
-    return pad(principal_coordinates(updates.products()), (0, 2))[:, :2]
+def place(products: Tensor) -> Tensor:
+    """Each row's place (n, 2) along the two directions in which the rows differ most, from their inner products."""
+    return pad(principal_coordinates(products), (0, 2))[:, :2]
+
+
+def distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
+    """The mean distance between two rows of each kind, from their inner products (n, n); NaN where there are no two."""
+    first, second = torch.triu_indices(len(products), len(products), 1)
+    apart = squared_distances(products)[first, second].sqrt()  # (pairs,)
+    infected = torch.tensor(malicious).long()
+    kinds = infected[first] + infected[second]
+    return {name: float(apart[kinds == kind].mean()) for kind, name in enumerate(PAIRS)}
