@@ -266,6 +266,7 @@ BROKEN = {
     "no object": (b"[1]", "an object was expected, got list"),
     "no round": (json.dumps({"participants": []}).encode(), "it has no 'round'"),
     "rate above one": (json.dumps(a_round(2, main_accuracy=1.5)).encode(), "its 'main_accuracy' cannot be 1.5"),
+    "rate beyond all": (json.dumps(a_round(2, main_accuracy=10**400)).encode(), "its 'main_accuracy' cannot be 1000"),
     "number as client": (json.dumps(a_round(2, participants=[1, 2, 3, 4])).encode(), "its 'participants' cannot be"),
     "too few elected": (json.dumps(a_round(2, elected=[True])).encode(), "4 participants and 1 of 'elected'"),
     "crooked map": (json.dumps(a_round(2, map=[[1, 2, 3]] * 4)).encode(), "its 'map' cannot be"),
