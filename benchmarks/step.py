@@ -1,5 +1,7 @@
 """Where the time of a training step goes: the paper's CNN, batches of ten, one thread, by operation.
 
+Beside it, what it takes to have a client's samples ready: to take its own out of all, and to normalise them.
+
 python benchmarks/step.py > benchmarks/results/step.json
 """
 
@@ -18,7 +20,7 @@ from snowball.models import build
 from snowball.rng import stream
 from snowball.sim.client import Trainer
 from snowball.sim.experiment import TrainingSettings
-from timing import one_thread
+from timing import fastest, one_thread
 
 SAMPLES, BATCH, REPEATS = 600, 10, 5
 PARTS = {
@@ -67,14 +69,27 @@ def shared_out(times: Sequence[tuple[str, float]]) -> dict[str, float]:
     return {part: parts[part] for part in (*PARTS, "rest")}
 
 
+def preparation() -> float:
+    """Microseconds to have a client's samples ready, for each of the steps of an epoch over them."""
+    dataset = load("mnist-sample")
+    own = torch.randperm(len(dataset.train.labels), generator=stream(0, "client"))[:SAMPLES]
+
+    def prepare(_: None) -> None:
+        dataset.normalise(dataset.train.inputs[own])
+
+    seconds, _ = fastest(prepare, lambda: None, REPEATS)
+    return 1e6 * seconds / (SAMPLES / BATCH)
+
+
 def main() -> None:
     """Print the parts as JSON, beside what the machine's best product would take for the whole arithmetic."""
     with one_thread():
         highest = peak()
-        parts = measure()
+        parts, ready = measure(), preparation()
     operations = step_operations(plainly(fresh()), torch.zeros(BATCH, 1, 28, 28))
     ideal = 1e6 * operations / highest
-    print(json.dumps({"machine": describe(), "ideal_microseconds": ideal, "microseconds": parts}, indent=1))
+    facts = {"ideal_microseconds": ideal, "preparation_microseconds": ready, "microseconds": parts}
+    print(json.dumps({"machine": describe(), **facts}, indent=1))
 
 
 if __name__ == "__main__":

@@ -337,7 +337,8 @@ def step() -> str:
     total = sum(measured["microseconds"].values())
     rows = [[part, number(time), percent(time / total)] for part, time in measured["microseconds"].items()]
     ideal = f"All its arithmetic at the peak would take {number(measured['ideal_microseconds'])} of {number(total)} µs."
-    return f"{markdown(('part', 'µs', '%'), rows)}\n\n{ideal}"
+    ready = f"To have its samples ready takes {number(measured['preparation_microseconds'])} µs before."
+    return f"{markdown(('part', 'µs', '%'), rows)}\n\n{ideal} {ready}"
 
 
 def growth() -> str:
