@@ -1,11 +1,10 @@
 """The benchmark of growth: its points, the exponents of its series, and its figure."""
 
-from xml.etree import ElementTree
-
 import pytest
 
 import growth
 import growth_figure
+from snowball.report.pictures import picture
 
 CASES = [
     {"name": f"{series} {size}{part}", "size": size, "seconds": size**exponent / 1e4}
@@ -26,9 +25,10 @@ def test_a_point_is_measured() -> None:
 
 
 def test_a_figure_has_every_point_and_the_exponents() -> None:
-    lines = {"seconds": growth_figure.series(CASES, "clients {} defense")}
-    drawn = ElementTree.fromstring(f"<svg>{growth_figure.panel('clients', lines, 0)}</svg>")
-    places = [(float(point.get("cx", 0)), float(point.get("cy", 0))) for point in drawn.iter("circle")]
-    assert len(places) == 3
-    assert places == sorted(places, key=lambda place: (place[0], -place[1]))
-    assert "exponent 2.00" in "".join(drawn.itertext())
+    drawn = growth_figure.figure(CASES)
+    clients, parameters = drawn.panels
+    assert [series.name for series in clients.series] == ["training, exponent 1.00", "elections, exponent 2.00"]
+    assert [(point.x, point.y) for point in parameters.series[0].points] == [
+        (size, size**0.5 / 1e4) for size in (10, 100, 1000)
+    ]
+    assert b"exponent 2.00" in picture(drawn)

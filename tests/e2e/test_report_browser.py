@@ -153,7 +153,7 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
         for (const [id, spot] of Object.entries(spots)) view.Plotly.Fx.hover(id, [spot]);
         await rest(); seen.page = look();"""
     seen = watch(tmp_path, [run], steps)["page"]
-    assert (seen["scripts"], seen["images"], seen["hovers"], seen["links"]) == (3, 0, 2, 0)
+    assert (seen["scripts"], seen["images"], seen["hovers"], seen["links"]) == (5, 0, 2, 0)
     assert (seen["round"], seen["points"], seen["bars"]) == ("1 of 1", 50, 50)
     assert hostile in seen["facts"]
     assert hostile in seen["first"]

@@ -1,5 +1,9 @@
-"""Two made-up runs that look like real ones: 20 rounds, 50 participants, 10 of them infected."""
+"""Two made-up runs that look like real ones: 20 rounds, 50 participants, 10 of them infected.
 
+Made-up sweeps are in a file beside, which tests import by name.
+"""
+
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +14,8 @@ import pytest
 
 from snowball.records import Record, RunFolder, error_rates
 from snowball.rng import numpy_stream
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 PARTICIPANTS, INFECTED, ROUNDS = 50, 10, 20
 

@@ -3,6 +3,7 @@ import json
 import re
 import runpy
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from plotly.offline import get_plotlyjs
 from snowball.errors import RunError
 from snowball.records import RunFolder
 from snowball.report import write_html
-from snowball.report.html import safe_json, short
-from snowball.report.page import MOST_FACTS, page_data
+from snowball.report.block import MOST_FACTS, block, packed
+from snowball.report.html import digest, short
+from snowball.report.page import SCRIPTS
 
 Make = Callable[..., RunFolder]
 Outline = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["Outline"]
@@ -26,19 +28,34 @@ def render(folders: list[RunFolder], path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def unpacked(page: str, name: str) -> str:
+    """A block of the page as its script unpacks it."""
+    text = page.split(f'<script type="application/octet-stream" id="{name}">')[1].split("</script>")[0]
+    return zlib.decompress(base64.b64decode(text)).decode()
+
+
 def test_the_page_needs_nothing_but_itself(two_runs: list[RunFolder], tmp_path: Path) -> None:
     page = render(two_runs, tmp_path / "report.html")
-    assert page.count(get_plotlyjs()) == 1
     links = [
         value for _, attributes in Outline(page).tags for name, value in attributes.items() if name in ("src", "href")
     ]
-    assert links == ["data:,"]
+    assert all(link == "data:," or link.startswith("#") for link in links)
     assert "url(" not in page.split("<style>")[1].split("</style>")[0]
     assert "default-src 'none'" in page
 
 
-def test_the_data_is_small(two_runs: list[RunFolder]) -> None:
-    assert len(safe_json(page_data(two_runs))) < 150_000
+def test_the_library_is_packed_and_the_policy_starts_nothing_else(two_runs: list[RunFolder], tmp_path: Path) -> None:
+    page = render(two_runs, tmp_path / "report.html")
+    assert unpacked(page, "library") == get_plotlyjs()
+    assert get_plotlyjs() not in page
+    policy = page.split('Content-Security-Policy" content="')[1].split('"')[0]
+    allowed = policy.split("script-src ")[1].split()
+    (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
+    assert allowed == [digest(script), digest(get_plotlyjs())]
+
+
+def test_a_run_is_small(two_runs: list[RunFolder]) -> None:
+    assert all(len(packed(run.run, run.rounds())) < 50_000 for run in two_runs)
 
 
 def test_the_same_runs_make_the_same_page(two_runs: list[RunFolder], tmp_path: Path) -> None:
@@ -51,17 +68,19 @@ def test_names_cannot_become_code(make_run: Make, tmp_path: Path) -> None:
     run = RunFolder(run.path, {"settings": {"defense": HOSTILE}})
     page = render([run], tmp_path / "report.html")
     outline = Outline(page)
-    assert len(outline.scripts) == 3
+    assert len(outline.scripts) == 5
     assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
     assert "\u2028" not in outline.scripts[0]
-    (data,) = json.loads(outline.scripts[0])
+    data = json.loads(unpacked(page, "block-0"))
     assert data["rounds"][0]["clients"][7] == f"{HOSTILE}7"
     assert HOSTILE in data["rounds"][0]["columns"]
 
 
 def test_the_script_never_parses_data_as_markup() -> None:
-    script = (Path(__file__).parents[2] / "src/snowball/report/page.js").read_text()
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
+    scripts = list((Path(__file__).parents[2] / "src/snowball/report").glob("*.js"))
+    assert len(scripts) > len(SCRIPTS)
+    for script in scripts:
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script.read_text())
 
 
 def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) -> None:
@@ -77,16 +96,24 @@ def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) ->
         "null": None,
         "seconds.gram": 0.5,
     }
-    (data,) = page_data([make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)])
+    run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
+    data = block(run.run, run.rounds())
     assert data["rounds"][0]["columns"] == {"gaps": facts["gaps"], "votes": facts["votes"]}
     assert data["rounds"][0]["numbers"] == {"clusters": 3}
 
 
 def test_facts_of_layers_give_way_to_facts_of_the_round(make_run: Make, tmp_path: Path) -> None:
     facts = {f"votes.layer{index}": [1] * 50 for index in range(100)} | {"votes": [2] * 50}
-    (data,) = page_data([make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)])
+    run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
+    data = block(run.run, run.rounds())
     assert len(data["rounds"][0]["columns"]) == MOST_FACTS
     assert next(iter(data["rounds"][0]["columns"])) == "votes"
+
+
+def test_settings_come_with_the_run_but_for_its_pictures(tmp_path: Path) -> None:
+    page = render([run_with(tmp_path / "a", trigger={**SQUARE, "picture": PICTURE})], tmp_path / "report.html")
+    settings = json.loads(json.loads(unpacked(page, "block-0"))["settings"])
+    assert settings == {"settings": {"defense": "fedavg", "data": {"name": "mnist-sample"}}}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +246,7 @@ def test_records_of_wrong_types_break_nothing(tmp_path: Path, odd: Any) -> None:
     ]
     runs = [RunFolder.create(tmp_path / f"{number}", {"settings": {}, **each}) for number, each in enumerate(records)]
     outline = Outline(render(runs, tmp_path / "report.html"))
-    assert len(outline.scripts) == 3
+    assert len(outline.scripts) == len(runs) + 4
     assert all(
         (attributes["src"] or "").startswith("data:image/png;") for tag, attributes in outline.tags if tag == "img"
     )

@@ -1,89 +1,97 @@
-"""The page on runs."""
+"""The page on runs and on the sweeps that they belong to."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from snowball.errors import RunError
-from snowball.records import Record, RunFolder
+from snowball.errors import RunError, SnowballError
+from snowball.records import RunFolder
+from snowball.report.catalogue import FEW, Entry, catalogue, columns
 from snowball.report.data import loaded
-from snowball.report.html import asset, short, write_page
-from snowball.report.story import headline, outcome, story
-from snowball.report.table import HEADERS, STAGES, run_names, table
+from snowball.report.differences import Difference, differences
+from snowball.report.html import asset, bundle, pack, safe_json, write_page
+from snowball.report.paper_figures import paper_figure
+from snowball.report.paper_story import paper_headline, paper_story
+from snowball.report.paper_tables import paper_table
+from snowball.report.story import OUTCOMES, headline, story
+from snowball.report.sweeps import Sweep
 from snowball.report.trigger import figures
 
-MOST_FACTS = 24
-"""Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
+SCRIPTS = (
+    "unpack.js",
+    "plots.js",
+    "curves.js",
+    "elections.js",
+    "participants.js",
+    "runs.js",
+    "search.js",
+    "cells.js",
+    "figures.js",
+    "page.js",
+)
+"""The page's own script in parts, the last of which starts it."""
+
+Made = TypeVar("Made")
 
 
-def write_html(folders: Sequence[RunFolder], path: str | Path) -> None:
-    """Write the report on these runs to one self-contained page."""
-    if not folders:
-        raise RunError(f"there is no run to report on in {path}")
+def write_html(
+    folders: Sequence[RunFolder], path: str | Path, sweeps: Sequence[Sweep] = (), faults: Sequence[str] = ()
+) -> None:
+    """Write the report on these runs to one self-contained page, with the tables and figures of these sweeps on top.
+
+    Faults are sentences on what is not in the report; what cannot be read of the runs adds to them.
+    """
+    noted = list(faults)
+    entries = catalogue(folders, noted)
+    if not entries:
+        raise RunError(noted[0] if noted else f"there is no run to report on in {path}")
     from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
 
-    rows = table(folders)
+    places = {entry.folder.path.resolve(): place for place, entry in enumerate(entries)}
+    tables, drawn = _made(sweeps, places, paper_table, noted), _made(sweeps, places, paper_figure, noted)
+    rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
     write_page(
         path,
         asset("page.html.j2"),
-        [asset("page.css")],
-        [get_plotlyjs(), asset("page.js")],
-        page_data(folders),
-        headline=headline(rows),
-        story=story(rows),
-        headers=HEADERS,
-        rows=[(row.cells(), outcome(row.last_main_accuracy, row.last_backdoor_accuracy)) for row in rows],
-        figures=figures(folders),
-        loaded=loaded(folders),
-        settings=[(row.name, _settings(folder)) for row, folder in zip(rows, folders, strict=True)],
+        [asset("page.css"), asset("runs.css"), asset("paper.css")],
+        [bundle(*SCRIPTS)],
+        {"runs": [entry.plain() for entry in entries], "outcomes": OUTCOMES},
+        get_plotlyjs(),
+        headline=paper_headline(tables, len(drawn), len(rows)) if sweeps else headline(rows),
+        story=paper_story(tables, sweeps, rows) if sweeps else story(rows),
+        tables=tables,
+        drawn=drawn,
+        packed_figures=pack(safe_json(drawn)),
+        differences=_differences(entries, sweeps),
+        faults=list(dict.fromkeys(noted)),
+        entries=entries,
+        columns=columns(entries),
+        many=len(entries) > FEW or bool(sweeps),  # a number of a table leads to a run, and back
+        triggers=figures(shown),
+        loaded=loaded(shown),
     )
 
 
-def page_data(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
-    """What the page draws, with no more digits than a screen can show."""
-    return [
-        {"name": name, "rounds": [_round(record) for record in folder.rounds()]}
-        for name, folder in zip(run_names(folders), folders, strict=True)
-    ]
+def _made(
+    sweeps: Sequence[Sweep],
+    places: Mapping[Path, int],
+    make: Callable[[Sweep, Mapping[Path, int]], Made | None],
+    faults: list[str],
+) -> list[Made]:
+    """What is made of each sweep; what cannot be made is among the faults."""
+    made = []
+    for sweep in sweeps:
+        try:
+            made.append(make(sweep, places))
+        except SnowballError as error:
+            faults.append(str(error))
+    return [each for each in made if each is not None]
 
 
-def _round(record: Record) -> dict[str, Any]:
-    columns, numbers = _facts(record)
-    return {
-        "round": record["round"],
-        "main": short(record["main_accuracy"]),
-        "backdoor": short(record["backdoor_accuracy"]),
-        "falsePositive": short(record["false_positive_rate"]),
-        "falseNegative": short(record["false_negative_rate"]),
-        "seconds": [short(record["seconds"].get(stage)) for stage in STAGES],
-        "clients": record["participants"],
-        "malicious": [int(bad) for bad in record["malicious"]],
-        "elected": [int(chosen) for chosen in record["elected"]],
-        "map": short(record["map"]),
-        "columns": columns,
-        "numbers": numbers,
-    }
-
-
-def _facts(record: Record) -> tuple[dict[str, list[Any]], dict[str, float]]:
-    """The facts that are a number a participant, and those that are one number; others have no place on the page."""
-    names = [name for name in record["facts"] if not name.startswith("seconds.")]
-    names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
-    facts = {name: record["facts"][name] for name in names}
-    columns = {name: short(fact) for name, fact in facts.items() if _is_column(fact, len(record["participants"]))}
-    numbers = {name: short(fact) for name, fact in facts.items() if isinstance(fact, int | float)}
-    return dict(list(columns.items())[:MOST_FACTS]), dict(list(numbers.items())[:MOST_FACTS])
-
-
-def _is_column(fact: Any, length: int) -> bool:
-    return (
-        isinstance(fact, list)
-        and len(fact) == length
-        and all(entry is None or isinstance(entry, int | float) for entry in fact)
-    )
-
-
-def _settings(folder: RunFolder) -> str:
-    """A run's record but for its trigger, which has a place of its own on the page."""
-    return json.dumps({name: value for name, value in folder.run.items() if name != "trigger"}, indent=2)
+def _differences(entries: Sequence[Entry], sweeps: Sequence[Sweep]) -> list[Difference]:
+    """How the sweeps' runs differ from the paper's."""
+    varied: dict[Path, set[str]] = {}
+    for run in (run for sweep in sweeps for run in sweep.runs):
+        varied.setdefault(run.folder.resolve(), set()).update(run.at)
+    folders = [entry.folder for entry in entries if entry.folder.path.resolve() in varied]
+    return differences((folder, varied[folder.path.resolve()]) for folder in folders)

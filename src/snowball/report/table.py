@@ -1,17 +1,24 @@
-"""The table of runs: one row a run, recomputed from its rounds, so that an unfinished run has one too."""
+"""The table of runs: one row a run, from its summary, or from its rounds where it has none yet."""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records import RUN, RunFolder, summarise
+from snowball.records import ROUNDS, RUN, SUMMARY, RunFolder, read_lines, summarise
 
 STAGES = ("train", "defense", "evaluate")
 """What a round's time is made of; other times of a record are parts of these."""
+
+MOST_SECONDS = 1e9
+"""A time that is believed."""
+
+SWEEPS = "sweeps"
+"""The folder of sweeps' manifests, beside their runs."""
 
 ABSENT = "–"  # noqa: RUF001
 
@@ -69,28 +76,93 @@ HEADERS = tuple(COLUMNS)
 """The table's headings, in order."""
 
 
-def table(folders: Sequence[RunFolder]) -> list[Row]:
-    """One row a run, in the order given."""
-    return [_row(name, folder) for name, folder in zip(run_names(folders), folders, strict=True)]
+@contextmanager
+def noting(faults: list[str] | None) -> Iterator[None]:
+    """Go on after what cannot be used, with its sentence among the faults; without such a list it is an error."""
+    try:
+        yield
+    except (RunError, OSError) as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
+
+
+def table(folders: Sequence[RunFolder], faults: list[str] | None = None) -> list[Row]:
+    """One row a run, in the order given; a run that cannot be read is an error, or one of the faults."""
+    rows = []
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        with noting(faults):
+            rows.append(_row(name, folder))
+    return rows
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """The table for a README or a pull request."""
     ruler = ("---",) * 2 + ("---:",) * (len(HEADERS) - 2)
-    lines = (HEADERS, ruler, *(map(_markdown_cell, row.cells()) for row in rows))
+    lines = (HEADERS, ruler, *(map(markdown_text, row.cells()) for row in rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def find_runs(paths: Iterable[str | Path]) -> list[RunFolder]:
-    """The runs in these folders, however deep, each once: by folder as given, then by path."""
-    found: dict[Path, Path] = {}
+def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> list[RunFolder]:
+    """The runs in these folders, however deep, each once: by folder as given, then by path.
+
+    Where there is none, or one that cannot be opened, that is an error, or one of the faults.
+    """
+    found: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
-        inside = [path] if (path / RUN).is_file() else sorted(file.parent for file in path.rglob(RUN))
-        if not inside:
-            raise RunError(f"there is no run in {path}: no folder in it has a {RUN}")
+        inside = [path] if _holds_run(path) else sorted(filter(_holds_run, (file.parent for file in path.rglob(RUN))))
+        with noting(faults):
+            if not inside:
+                raise RunError(f"there is no run in {path}: no folder in it has a {RUN}")
         for folder in inside:
-            found.setdefault(folder.resolve(), folder)
-    return [RunFolder.open(folder) for folder in found.values()]
+            with noting(faults):
+                found.setdefault(folder.resolve(), RunFolder.open(folder))
+    return list(found.values())
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether there is a run in it; of manifests beside runs, one may be called as a run's file is."""
+    return (folder / RUN).is_file() and (folder.name != SWEEPS or (folder / ROUNDS).exists())
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any] | None:
+    """How the run ended, None while it has not; a summary that lacks something is an error."""
+    if (summary := folder.summary()) is None:
+        return None
+    for name, fits in SUMMARY_FIELDS.items():
+        if name not in summary:
+            raise RunError(f"{folder.path / SUMMARY} is of another version: it has no {name!r}")
+        if not fits(summary[name]):
+            raise RunError(f"{folder.path / SUMMARY} is of another version: its {name!r} is {str(summary[name])[:60]}")
+    return summary
+
+
+def _is_headline(value: Any) -> bool:
+    accuracies = ("main_accuracy", "backdoor_accuracy")
+    return value is None or (
+        isinstance(value, dict)
+        and isinstance(value.get("round"), int)
+        and all(name in value and _is_share(value[name]) for name in accuracies)
+    )
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or is_between(value, 1)
+
+
+def is_between(value: Any, most: float) -> bool:
+    """Whether it is a number from zero to this."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+
+
+SUMMARY_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "best": _is_headline,
+    "last": _is_headline,
+    "false_positive_rate": _is_share,
+    "false_negative_rate": _is_share,
+    "seconds": lambda value: isinstance(value, dict) and all(is_between(time, MOST_SECONDS) for time in value.values()),
+}
+"""What a summary holds, and the check of each."""
 
 
 def run_names(folders: Sequence[RunFolder]) -> list[str]:
@@ -121,14 +193,13 @@ def setting_name(run: dict[str, Any], setting: str) -> str:
 
 
 def _row(name: str, folder: RunFolder) -> Row:
-    rounds = folder.rounds()
-    summary = summarise(rounds)
+    summary, finished = _ending(folder)
     best, last = summary["best"] or {}, summary["last"] or {}
     return Row(
         name=name,
         defense=setting_name(folder.run, "defense"),
-        rounds=len(rounds),
-        finished=folder.summary() is not None,
+        rounds=sum(1 for _ in read_lines(folder.path / ROUNDS)),
+        finished=finished,
         best_round=best.get("round"),
         best_main_accuracy=best.get("main_accuracy"),
         best_backdoor_accuracy=best.get("backdoor_accuracy"),
@@ -140,6 +211,14 @@ def _row(name: str, folder: RunFolder) -> Row:
     )
 
 
-def _markdown_cell(text: str) -> str:
-    """Text that cannot end its cell, start a tag or format itself."""
-    return "".join(f"\\{letter}" if letter in "\\|`*_<>[]" else letter for letter in " ".join(text.split()))
+def _ending(folder: RunFolder) -> tuple[dict[str, Any], bool]:
+    """The summary of a run so far, and whether it is finished; one of another version is made anew."""
+    with suppress(RunError):
+        if (summary := read_summary(folder)) is not None:
+            return summary, True
+    return summarise(folder.rounds()), (folder.path / SUMMARY).exists()
+
+
+def markdown_text(text: str) -> str:
+    """Text that cannot end its cell, start a tag, a link or a formula, name somebody, or format itself."""
+    return "".join(f"\\{letter}" if letter in "\\|`*_<>[]~$&#@:" else letter for letter in " ".join(text.split()))

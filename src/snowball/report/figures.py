@@ -1,0 +1,354 @@
+"""Figures of sweeps as plain numbers, which the page and static pictures both draw.
+
+A sweep's [figure] has a `kind` and, each with a default or not as `KINDS` says,
+    x, y, series, panels      paths of settings, one or several: what axes, lines and panels differ in
+    value                     a metric or several, which get panels of their own
+    round                     of a scatter plot; 0 is the last
+Settings that no key names but that differ between runs get panels of their own, so that no mean mixes them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from snowball.errors import SettingError
+from snowball.records import PAIRS, Record, RunFolder
+from snowball.report.sweeps import METRICS, Run, Sweep
+from snowball.report.table import ABSENT
+from snowball.tables import suggestion
+
+KINDS: dict[str, dict[str, Any]] = {
+    "lines": {"x": None, "series": "defense.name", "panels": [], "value": "backdoor_accuracy"},
+    "heat": {"x": None, "y": None, "panels": [], "value": "backdoor_accuracy"},
+    "bars": {"x": "defense.name", "panels": [], "value": "backdoor_accuracy"},
+    "curves": {"series": "defense.name", "panels": ["data.name", "attack.name"], "value": "main_accuracy"},
+    "scatter": {"panels": ["data.name"], "round": 0},
+    "distances": {"panels": ["data.name"]},
+}
+"""What a [figure] of each kind may say, and what stands for what it does not; None is for what it must say."""
+
+OVER_ROUNDS = ("main_accuracy", "backdoor_accuracy", "false_positive_rate", "false_negative_rate",
+               "defense_seconds", "evaluate_seconds")  # fmt: skip
+"""The metrics that every round has, for curves."""
+
+WORDS = {
+    "attack.poison_ratio": "poisoned share of samples (PDR)",
+    "attack.malicious": "malicious share of clients (MCR)",
+    "data.alpha": "Dirichlet parameter (alpha)",
+    "defense.target_share": "elected share of updates (M/K)",
+    "defense.vae.first_epochs": "first epochs of the VAE",
+    "defense.vae.tune_epochs": "tuning epochs of the VAE",
+    "defense.vae.hidden": "hidden width of the VAE",
+    "defense.vae.latent": "latent width of the VAE",
+}
+"""What axes call settings; the others go by the last of their own names."""
+
+AXES = {
+    "curves": ("round", ""),
+    "distances": ("round", "mean distance of two updates"),
+    "scatter": ("first principal direction", "second principal direction"),
+}
+"""What the axes show that neither a setting nor a metric names."""
+
+APART = {"benign": "both benign", "between": "benign and infected", "infected": "both infected"}
+MOST_PANELS, HIGHEST = 48, 1e100
+"""Panels of a figure, and the highest number, that can be drawn."""
+
+STEEP = 30
+"""From this ratio of the longest to the shortest on, seconds are on a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mark of a figure.
+
+    Attributes:
+        x: a number, or a name.
+        y: the mean over runs; None where no run has a number.
+        spread: the sample standard deviation over runs; None for fewer than two.
+        runs: the names of the runs behind it.
+        missing: how many of the runs that the sweep asks for are not among them.
+    """
+
+    x: float | str
+    y: float | None
+    spread: float | None = None
+    runs: tuple[str, ...] = ()
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line, the bars of a panel, the marks of one kind, or a row of a heat map."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a sweep's [figure] shows.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        x: what the x axis shows, in words.
+        y: what the y axis shows; of bars, the axis of the numbers.
+        value: what is measured; the y axis shows it but in a heat map.
+        unit: "%" for fractions, "s" for seconds.
+        unfinished: how many of the sweep's runs are not in it, since they have not finished.
+        logarithmic: which axes are.
+    """
+
+    kind: str
+    name: str
+    title: str
+    x: str
+    y: str
+    value: str
+    unit: Literal["%", "s", ""]
+    panels: tuple[Panel, ...]
+    unfinished: int = 0
+    logarithmic: tuple[Literal["x", "y"], ...] = ()
+
+
+History = Mapping[int, Mapping[str, float | None]]
+Histories = Mapping[str, History]
+"""The numbers of rounds, by the names of runs."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A [figure] once it is read."""
+
+    kind: str
+    x: tuple[str, ...] = ()
+    y: tuple[str, ...] = ()
+    series: tuple[str, ...] = ()
+    panels: tuple[str, ...] = ()
+    value: tuple[str, ...] = ()
+    round: int = 0
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All the settings that it names."""
+        return (*self.x, *self.y, *self.series, *self.panels)
+
+
+def read_request(figure: Mapping[str, Any]) -> Request:
+    """A sweep's [figure], refused in one sentence where no figure of its kind could be drawn."""
+    kind = figure.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SettingError(f"figure.kind is one of {', '.join(KINDS)}, got {kind!r}")
+    given = {key: value for key, value in figure.items() if key != "kind"}
+    for key in given:
+        if key not in KINDS[kind]:
+            raise SettingError(f"figure.{key} is not a key of the kind {kind!r}{suggestion(key, KINDS[kind])}")
+    return Request(kind, **{key: _read(kind, key, value) for key, value in (KINDS[kind] | given).items()})
+
+
+def _read(kind: str, key: str, value: Any) -> Any:
+    if value is None:
+        raise SettingError(f"a figure of the kind {kind!r} needs figure.{key}, the path of a setting")
+    if key == "round":
+        if type(value) is not int or value < 0:
+            raise SettingError(f"figure.round is the number of a round, got {value!r}")
+        return value
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) for name in names):
+        raise SettingError(f"figure.{key} is a name or a list of names, got {value!r}")
+    known = OVER_ROUNDS if kind == "curves" else METRICS
+    for name in names if key == "value" else ():
+        if name not in known:
+            raise SettingError(f"figure.value is one of {', '.join(known)}, got {name!r}")
+    if key == "value" and len({METRICS[name].timed for name in names}) != 1:
+        raise SettingError(f"figure.value needs metrics of one unit, got {value!r}")
+    return tuple(names)
+
+
+def figure_of(sweep: Sweep) -> Figure | None:
+    """What the sweep's [figure] shows of its finished runs; None where it has none, or they have nothing to show."""
+    if sweep.figure is None:
+        return None
+    request = read_request(sweep.figure)
+    for path in request.paths:
+        if not any(path in run.at for run in sweep.runs):
+            raise SettingError(f"the figure of {sweep.name} goes by {path}, which no run of the sweep says")
+    panels = tuple(filter(_numbers, _panels(sweep.runs, request)))
+    if not panels:
+        return None
+    value, unit = _measured(request)
+    x, y = AXES.get(request.kind, (in_words(request.x), in_words(request.y)))
+    return Figure(
+        kind=request.kind,
+        name=sweep.name,
+        title=sweep.title,
+        x=x,
+        y=y or value,
+        value=value,
+        unit=unit,
+        panels=panels,
+        unfinished=sum(run.state != "finished" for run in sweep.runs),
+        logarithmic=("y",) if unit == "s" and request.kind != "heat" and _are_steep(panels) else (),
+    )
+
+
+def _panels(runs: Sequence[Run], request: Request) -> Iterable[Panel]:
+    metrics = request.value or ("",)
+    places = grouped(runs, (*request.panels, *mixed(runs, request.paths)))
+    if (total := len(places) * len(metrics)) > MOST_PANELS:
+        raise SettingError(f"a figure has at most {MOST_PANELS} panels, and this one asks for {total}")
+    histories = {run.name: history_of(run) for run in runs} if request.kind in ("curves", "distances") else {}
+    for metric in metrics:
+        for place, alike in places:
+            title = ", ".join(filter(None, (_heading(request, metric), str(place))))
+            yield Panel(title, MAKERS[request.kind](alike, request, metric, histories))
+
+
+def _heading(request: Request, metric: str) -> str:
+    if request.kind == "scatter":
+        return f"round {request.round}" if request.round else "last round"
+    if len(request.value) < 2:
+        return ""
+    return _label(request, metric) if request.kind == "curves" else METRICS[metric].short
+
+
+def _label(request: Request, metric: str) -> str:
+    return METRICS[metric].label.removesuffix(", best round" if request.kind == "curves" else "")
+
+
+def _cells(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
+    lines = ((name, grouped(alike, request.x)) for name, alike in grouped(runs, request.series or request.y))
+    return tuple(
+        Series(str(name), tuple(_point(x, {run.name: run.metrics.get(metric) for run in cell}) for x, cell in line))
+        for name, line in lines
+    )
+
+
+def _curves(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
+    lines = ((name, over_rounds(alike, metric, histories)) for name, alike in grouped(runs, request.series))
+    return tuple(Series(str(name), line) for name, line in lines if line)
+
+
+def _distances(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
+    lines = ((pair, over_rounds(runs, pair, histories)) for pair in PAIRS)
+    return tuple(Series(APART[pair], line) for pair, line in lines if any(point.runs for point in line))
+
+
+def _scatter(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
+    """A round of the first run that is finished."""
+    run = next((run for run in runs if run.state == "finished"), None)
+    rounds = {record["round"]: record for record in RunFolder.open(run.folder).rounds()} if run else {}
+    if run is None or not rounds:
+        return ()
+    record = rounds.get(request.round or max(rounds))
+    if record is None:
+        raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {max(rounds)}")
+    marks: dict[str, list[Point]] = {name: [] for name in MARKS.values()}
+    for bad, chosen, place in zip(record["malicious"], record["elected"], record["map"] or (), strict=False):
+        if all(number is not None and abs(number) <= HIGHEST for number in place):
+            marks[MARKS[bad, chosen]].append(Point(place[0], place[1], None, (run.name,)))
+    return tuple(Series(name, tuple(points)) for name, points in marks.items() if points)
+
+
+MARKS = {
+    (False, True): "benign, elected",
+    (False, False): "benign, left out",
+    (True, True): "infected, elected",
+    (True, False): "infected, left out",
+}
+
+MAKERS: dict[str, Callable[[Sequence[Run], Request, str, Histories], tuple[Series, ...]]] = {
+    "lines": _cells,
+    "heat": _cells,
+    "bars": _cells,
+    "curves": _curves,
+    "scatter": _scatter,
+    "distances": _distances,
+}
+
+
+def history_of(run: Run) -> History:
+    """What changes over the rounds of a run that is finished: metrics and distances."""
+    rounds = RunFolder.open(run.folder).rounds() if run.state == "finished" else []
+    return {record["round"]: _metrics(record) | (record["distances"] or {}) for record in rounds}
+
+
+def _metrics(record: Record) -> dict[str, float | None]:
+    found = {name: METRICS[name] for name in OVER_ROUNDS}
+    return {
+        name: record["seconds"].get(metric.where[-1]) if metric.timed else record[name]
+        for name, metric in found.items()
+    }
+
+
+def over_rounds(runs: Sequence[Run], name: str, histories: Histories) -> tuple[Point, ...]:
+    """A point for every round that a run has."""
+    own = {run.name: histories[run.name] for run in runs}
+    rounds = sorted({number for history in own.values() for number in history})
+    return tuple(
+        _point(number, {run: history.get(number, {}).get(name) for run, history in own.items()}) for number in rounds
+    )
+
+
+def mixed(runs: Sequence[Run], named: Sequence[str]) -> list[str]:
+    """The settings in which runs differ that are alike in all that is named; seeds are what means are taken over."""
+    others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
+    groups = [alike for _, alike in grouped(runs, named)]
+    return [path for path in others if any(len(grouped(alike, (path,))) > 1 for alike in groups)]
+
+
+def grouped(runs: Sequence[Run], paths: Sequence[str]) -> list[tuple[float | str, list[Run]]]:
+    """The runs by where they stand in these settings: numbers in their order, names as they come."""
+    groups: dict[float | str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_place(run, paths), []).append(run)
+    if any(isinstance(place, str) for place in groups):
+        return list(groups.items())
+    return sorted(groups.items(), key=lambda group: float(group[0]))
+
+
+def in_words(paths: Sequence[str]) -> str:
+    """What an axis calls settings."""
+    own = {path: path.removesuffix(".name").rpartition(".")[2].replace("_", " ") for path in paths}
+    return ", ".join((own | WORDS)[path] for path in paths)
+
+
+def _place(run: Run, paths: Sequence[str]) -> float | str:
+    values = [run.at.get(path) for path in paths]
+    if len(values) == 1 and isinstance(values[0], int | float) and not isinstance(values[0], bool):
+        return values[0]
+    return ", ".join(ABSENT if value is None else str(value) for value in values)
+
+
+def _point(x: float | str, numbers: Mapping[str, float | None]) -> Point:
+    known = {name: number for name, number in numbers.items() if number is not None and abs(number) <= HIGHEST}
+    mean = fmean(known.values()) if known else None
+    spread = stdev(known.values()) if len(known) > 1 else None
+    return Point(x, mean, spread, tuple(known), len(numbers) - len(known))
+
+
+def _numbers(panel: Panel) -> list[float]:
+    return [point.y for series in panel.series for point in series.points if point.y is not None]
+
+
+def _measured(request: Request) -> tuple[str, Literal["%", "s", ""]]:
+    """What is measured in words, and its unit."""
+    if not request.value:
+        return "", ""
+    timed = METRICS[request.value[0]].timed
+    together = "seconds" if timed else "share"
+    return together if len(request.value) > 1 else _label(request, request.value[0]), "s" if timed else "%"
+
+
+def _are_steep(panels: Iterable[Panel]) -> bool:
+    numbers = [number for panel in panels for number in _numbers(panel)]
+    return min(numbers) > 0 and max(numbers) > STEEP * min(numbers)

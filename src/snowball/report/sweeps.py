@@ -1,0 +1,264 @@
+"""Sweeps as their folders have them: the runs that a grid asked for, where each stands in it, and what came of it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from snowball.errors import RunError
+from snowball.records import ROUNDS, SUMMARY, read_json
+from snowball.report.audit import visible
+from snowball.report.outcomes import METRICS, Metric, Outcome, read_outcome
+from snowball.report.table import SWEEPS, noting
+from snowball.tables import hint
+
+__all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "published_numbers", "read_sweeps"]
+
+FAILED = "failed.json"
+"""The sentences of runs that failed, by name, beside the runs."""
+
+LONGEST, MOST_CELLS = 400, 10_000
+"""Characters of a name or a sentence that are shown, and cells of a table."""
+
+State = Literal["finished", "unfinished", "failed", "broken", "missing"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that a sweep asked for.
+
+    Attributes:
+        at: its place in the sweep: paths of settings and their values.
+        metrics: its numbers by name, of a finished run and as far as there is something to measure.
+        sentence: why it failed, or why it cannot be used.
+    """
+
+    name: str
+    folder: Path
+    at: dict[str, Any]
+    state: State = "missing"
+    metrics: dict[str, float] = field(default_factory=dict)
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid and its runs.
+
+    Attributes:
+        published: the key of the published numbers that stand beside.
+        table: rows, columns and values, as the grid's file has them.
+        figure: what is drawn, as the grid's file has it.
+    """
+
+    folder: Path
+    name: str
+    title: str
+    published: str | None
+    table: dict[str, Any] | None
+    figure: dict[str, Any] | None
+    runs: list[Run]
+
+
+def published_numbers() -> dict[str, Any]:
+    """The paper's numbers by table: where each is from, and what stands at which settings."""
+    numbers: dict[str, Any] = json.loads((files("snowball.report") / "published.json").read_text(encoding="utf-8"))
+    return numbers
+
+
+def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
+    """The sweeps in these folders, however deep, and a sentence for everything in them that cannot be used."""
+    faults: list[str] = []
+    sweeps: list[Sweep] = []
+    for file in find_manifests(paths):
+        with noting(faults):
+            sweeps.append(read_manifest(file, faults))
+    timed = {run.folder for sweep in sweeps if is_timed(sweep) for run in sweep.runs}
+    outcome = cache(lambda folder: read_outcome(folder, folder in timed))  # grids share runs
+    failed = cache(lambda folder: read_failed(folder, faults))
+    sweeps = [
+        replace(sweep, runs=[follow(run, failed(sweep.folder), outcome, faults) for run in sweep.runs])
+        for sweep in sweeps
+    ]
+    return sweeps, [visible(fault, LONGEST) for fault in dict.fromkeys(faults)]
+
+
+def find_manifests(paths: Iterable[str | Path]) -> list[Path]:
+    """The manifests in these folders, each once; a run's folder may be called as theirs is."""
+    found = (file for path in paths for file in sorted(Path(path).rglob(f"{SWEEPS}/*.json")))
+    return list({file.resolve(): file for file in found if not (file.parent / ROUNDS).exists()}.values())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_runs(value: Any) -> bool:
+    return isinstance(value, list) and value != [] and all(map(_is_run, value))
+
+
+def _is_run(entry: Any) -> bool:
+    at = entry.get("at") if isinstance(entry, dict) else None
+    return isinstance(at, dict) and _is_name(entry.get("folder")) and all(fits(at.get(path)) for path, fits in PLACE)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it names a folder in this one, and nothing elsewhere."""
+    if not isinstance(value, str) or not value.isprintable() or value == "..":
+        return False
+    return 0 < len(value.encode()) < 256 and Path(value).name == value
+
+
+PLACE: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    ("data.name", _is_text),
+    ("attack.name", _is_text),
+    ("defense.name", _is_text),
+    ("seed", lambda value: isinstance(value, int)),
+)
+"""What every run's place in a sweep says, and the check of each."""
+
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "name": _is_text,
+    "title": lambda value: isinstance(value, str),
+    "published": lambda value: value is None or isinstance(value, str),
+    "table": lambda value: value is None or isinstance(value, dict),
+    "figure": lambda value: value is None or isinstance(value, dict),
+    "axes": _are_texts,
+    "runs": _are_runs,
+}
+"""What a manifest holds, and the check of each."""
+
+
+def read_manifest(file: Path, faults: list[str]) -> Sweep:
+    """The sweep of a manifest, with no run looked at yet; what is odd about its table is among the faults."""
+    manifest = read_json(file)
+    if not isinstance(manifest, dict):
+        raise RunError(f"{file} is not a sweep's manifest: an object was expected, got {type(manifest).__name__}")
+    for name, fits in FIELDS.items():
+        if name not in manifest:
+            raise RunError(f"{file} is not a sweep's manifest: it has no {name!r}")
+        if not fits(manifest[name]):
+            raise RunError(f"{file} is not a sweep's manifest: its {name!r} cannot be {str(manifest[name])[:60]}")
+    folder = file.parent.parent
+    runs = {entry["folder"]: Run(entry["folder"], folder / entry["folder"], entry["at"]) for entry in manifest["runs"]}
+    if len(runs) != len(manifest["runs"]):
+        raise RunError(f"{file} is not a sweep's manifest: it names {len(manifest['runs'])} runs, {len(runs)} distinct")
+    sweep = Sweep(
+        folder=folder,
+        name=visible(manifest["name"], LONGEST),
+        title=visible(manifest["title"] or manifest["name"], LONGEST),
+        published=_known(manifest["published"], file, faults),
+        table=_usable(manifest["table"], file, faults),
+        figure=manifest["figure"],
+        runs=list(runs.values()),
+    )
+    _refuse_large(sweep, file)
+    return sweep
+
+
+def _known(published: str | None, file: Path, faults: list[str]) -> str | None:
+    """The key, if there are numbers under it."""
+    with noting(faults):
+        if published is not None and published not in (keys := published_numbers()):
+            raise RunError(f"{file} asks for published numbers {published[:60]!r}{hint(published, keys)}")
+        return published
+    return None
+
+
+def _usable(table: dict[str, Any] | None, file: Path, faults: list[str]) -> dict[str, Any] | None:
+    """The table, if every part of it is a list of names and every value has a metric."""
+    with noting(faults):
+        for part in ("rows", "columns", "values"):
+            if not _are_texts((table or {}).get(part, [])):
+                raise RunError(f"{file} has a table whose {part} are no list of names")
+        for value in (table or {}).get("values", []):
+            if value not in METRICS:
+                raise RunError(f"{file} has a table of {value[:60]!r}, which is not a metric{hint(value, METRICS)}")
+        return table
+    return None
+
+
+def layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
+    """Paths of rows, paths of columns, and metrics: as the table has them, or else a row a defense.
+
+    What else runs differ in, but for their seeds, becomes columns too: no mean is taken over it.
+    """
+    table = sweep.table or {}
+    rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
+    named = [*rows, *columns]
+    alike = {place(run, named) for run in sweep.runs}
+    others = dict.fromkeys(path for run in sweep.runs for path in run.at if path not in (*named, "seed"))
+    mixed = [path for path in others if len({place(run, [*named, path]) for run in sweep.runs}) > len(alike)]
+    return rows, [*columns, *mixed], table.get("values") or ["backdoor_accuracy", "main_accuracy"]
+
+
+def place(run: Run, paths: Iterable[str]) -> str:
+    """Where a run stands along these paths, for a key."""
+    return json.dumps([run.at.get(path) for path in paths], sort_keys=True)
+
+
+def _refuse_large(sweep: Sweep, file: Path) -> None:
+    rows, columns = ({place(run, paths) for run in sweep.runs} for paths in layout(sweep)[:2])
+    if len(rows) * len(columns) > MOST_CELLS:
+        raise RunError(
+            f"{file} asks for a table of {len(rows)} rows and {len(columns)} columns, over {MOST_CELLS} cells"
+        )
+
+
+def is_timed(sweep: Sweep) -> bool:
+    """Whether a table or a figure shows seconds, for which every round has to be read."""
+    wanted = json.dumps([sweep.table, sweep.figure])
+    return any(metric.timed and name in wanted for name, metric in METRICS.items())
+
+
+def read_failed(folder: Path, faults: list[str]) -> dict[str, str]:
+    """The sentences of the runs that failed, by name."""
+    with noting(faults):
+        failed = read_json(folder / FAILED) if (folder / FAILED).exists() else {}
+        if not isinstance(failed, dict):
+            raise RunError(f"{folder / FAILED} must hold a sentence a run, not a {type(failed).__name__}")
+        return {name: visible(str(sentence), LONGEST) for name, sentence in failed.items()}
+    return {}
+
+
+def follow(run: Run, failed: dict[str, str], outcome: Callable[[Path], Outcome], faults: list[str]) -> Run:
+    """The run with what came of it."""
+    if run.name in failed and not (run.folder / SUMMARY).exists():
+        faults.append(f"{run.folder} failed: {failed[run.name]}")
+        return replace(run, state="failed", sentence=failed[run.name])
+    if not run.folder.exists():
+        return run
+    try:
+        settings, metrics = outcome(run.folder)
+        refuse_other(run, settings)
+    except (RunError, OSError) as error:
+        faults.append(str(error))
+        return replace(run, state="broken", sentence=visible(str(error), LONGEST))
+    if metrics is None:
+        faults.append(f"{run.folder} is not finished: it has no {SUMMARY}")
+        return replace(run, state="unfinished")
+    return replace(run, state="finished", metrics=metrics)
+
+
+def refuse_other(run: Run, settings: dict[str, Any]) -> None:
+    """Refuse a folder whose settings are not those of the run's name and place."""
+    for path, value in run.at.items():
+        if (found := _setting(settings, path)) != value:
+            raise RunError(f"{run.folder} is another run than its sweep's: {path} is {found!r} in it, not {value!r}")
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+    if run.name.rpartition("-")[2] != digest:
+        raise RunError(f"{run.folder} holds other settings than its name says: theirs would end in {digest}")
+
+
+def _setting(settings: Any, path: str) -> Any:
+    for name in path.split("."):
+        settings = settings.get(name) if isinstance(settings, dict) else None
+    return settings

@@ -1,0 +1,316 @@
+"""A report on sweeps in a real browser: another page holds it in a frame, uses it and says what it sees."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snowball.records import Record, RunFolder
+from snowball.report import find_runs, write_html
+from snowball.report.sweeps import read_sweeps
+
+REPORT = runpy.run_path(str(Path(__file__).parent / "test_report_browser.py"))
+BROWSER, FAKES = REPORT["BROWSER"], REPORT["FAKES"]
+from sweeps_made import At, make_sweep, run_name  # noqa: E402  # beside the fakes, which say where
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome is installed")
+
+WATCHER = """<!DOCTYPE html><meta charset="utf-8"><pre id="seen"></pre>
+<iframe id="frame" src="report.html#%s" style="width:%dpx;height:900px;border:0"></iframe>
+<script>
+const frame = document.getElementById("frame");
+frame.onload = async () => {
+  const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement, seen = {};
+  const find = (id) => page.getElementById(id);
+  const all = (selector) => [...page.querySelectorAll(selector)];
+  const rest = () => new Promise((done) => setTimeout(done, 150));
+  const enter = (place, text) => { place.value = text; place.dispatchEvent(new view.Event("input", {bubbles: true})); };
+  const type = (id, text) => enter(find(id), text);
+  const press = (key) => page.activeElement.dispatchEvent(new view.KeyboardEvent("keydown", {key, bubbles: true}));
+  const shown = () => all("#runs tbody tr").filter((row) => !row.hidden);
+  const look = () => ({
+    view: page.body.dataset.view, title: find("run-title").textContent, round: find("round-number").textContent,
+    words: find("round-words").textContent, lead: find("lead").textContent, address: view.location.hash,
+    outcome: find("run-outcome").textContent,
+    picks: all("#picks tbody tr").length, infected: all("#picks .infected").length, scrolled: view.scrollY,
+    curves: all("#backdoor-curve .scatterlayer .trace").length, key: all("#run-key li").map((each) => each.textContent),
+    rows: shown().map((row) => row.cells[0].innerText.trim()), found: find("found")?.textContent,
+    options: all("#options .option").map((each) => each.firstChild.textContent), listed: !find("options").hidden,
+    groups: all("#options .group > p").map((each) => each.textContent),
+    active: find("search").getAttribute("aria-activedescendant"),
+    focus: page.activeElement.id || page.activeElement.tagName,
+    theme: root.dataset.theme, ready: root.dataset.ready, overflow: root.scrollWidth - root.clientWidth,
+    paper: view.getComputedStyle(page.body).backgroundColor, scripts: page.scripts.length, images: page.images.length,
+    requests: view.performance.getEntriesByType("resource").map((each) => each.name),
+  });
+  for (let turn = 0; turn < 20 && root.dataset.ready !== "yes"; turn++) await rest();
+  try { %s } catch (error) { seen.error = String(error); }
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+};
+</script>"""
+
+AXES = {"data.name": ["mnist", "fashion-mnist"], "attack.name": ["cba"], "defense.name": ["fedavg", "krum", "snowball"]}
+PLACE = {"data.name": "mnist", "attack.name": "cba", "defense.name": "snowball", "seed": 2}
+LOST = {"data.name": "fashion-mnist", "attack.name": "cba", "defense.name": "krum", "seed": 3}
+
+
+def make_round(at: At, number: int) -> Record:
+    made = FAKES["MAKERS"]["fedavg" if at["defense.name"] == "fedavg" else "snowball"](number)
+    distances = {"benign": 1 / number, "between": 2 / number, "infected": None}
+    return made | {"backdoor_accuracy": min(1.0, made["backdoor_accuracy"] + at["seed"] / 100), "distances": distances}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """18 runs, one of which failed, with two tables and a figure of each kind."""
+    folder = tmp_path_factory.mktemp("sweep")
+    kinds: dict[str, dict[str, Any]] = {
+        "lines": {"x": "seed"}, "heat": {"x": "seed", "y": "defense.name"}, "bars": {}, "curves": {}, "scatter": {},
+        "distances": {},
+    }  # fmt: skip
+    there = {"there": lambda at: at != LOST, "make_round": make_round, "rounds": 4}
+    make_sweep(folder, AXES, name="table", title="The table", published="label-skew", **there)
+    for kind, more in kinds.items():
+        make_sweep(folder, AXES, name=kind, title=f"Of {kind}", table=None, figure={"kind": kind, **more}, **there)
+    (folder / "failed.json").write_text(json.dumps({run_name(LOST): "the disk is full"}))
+    return folder
+
+
+def watch(folder: Path, sweep: Path, steps: str, address: str = "", width: int = 1200) -> dict[str, Any]:
+    """What the steps saw of the report on a folder of sweeps."""
+    sweeps, faults = read_sweeps([sweep])
+    write_html(find_runs([sweep]), folder / "report.html", sweeps, faults)
+    seen: dict[str, Any] = REPORT["browse"](folder, WATCHER % (address, width, steps))
+    return seen
+
+
+def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        """seen.start = look();
+        const cell = all(".paper tbody tr").at(-1).querySelector("[data-runs]");
+        view.scrollTo(0, 300); cell.focus({preventScroll: true}); cell.click(); await rest();
+        seen.choice = all("#choice a").map((each) => each.textContent); seen.offered = look();
+        all("#choice a")[1].click(); await rest(); await rest(); seen.run = look();
+        type("round", 1); await rest(); seen.slid = look();
+        find("next").click(); await rest(); seen.next = look();
+        find("copy").click(); await rest(); seen.copied = find("copied").textContent;
+        view.history.back(); await rest(); await rest(); seen.back = look();
+        view.history.forward(); await rest(); await rest(); seen.forward = look();""",
+    )
+    assert (seen["start"]["view"], seen["start"]["ready"], seen["start"]["requests"]) == ("overview", "yes", [])
+    assert seen["choice"] == ["snowball, seed 1", "snowball, seed 2", "snowball, seed 3"]
+    assert seen["offered"]["focus"] == "A"
+    run = seen["run"]
+    assert (run["view"], run["title"], run["round"]) == ("run", "snowball against cba on mnist, seed 2", "4 of 4")
+    assert (run["outcome"], run["picks"], run["infected"], run["scrolled"]) == ("kept the backdoor out", 50, 10, 0)
+    assert run["focus"] == "run-title"
+    assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")
+    assert re.fullmatch(
+        r"The last elected, client-\d+, led the first left out, client-\d+, by [\d.]+ \(score\)\.", seen["slid"]["lead"]
+    )
+    assert (seen["slid"]["round"], seen["next"]["round"]) == ("2 of 4", "3 of 4")
+    assert "round=3" in seen["next"]["address"]
+    assert seen["copied"] == "copied" or seen["copied"].endswith(seen["next"]["address"])
+    assert (seen["back"]["view"], seen["back"]["scrolled"]) == ("overview", 300)
+    assert (seen["forward"]["view"], seen["forward"]["round"]) == ("run", "3 of 4")
+
+
+MARGINS: dict[str, dict[str, Any]] = {
+    "The last elected, b, led the first left out, c, by 3 (scores).": {"scores": [1, 2, 5, 9]},
+    "The last elected, a, led the first left out, d, by 2 (scores).": {"scores": [6, 7, 3, 4]},
+    "By scores, elected and left out overlap: c, left out, stands 1 before b, elected.": {"scores": [1, 6, 5, 9]},
+    "The last elected, b, led the first left out, d, by 2 (votes).": {
+        "order": [0, 0, -1, -1], "margin": [4, 2, None, None], "votes": [9, 7, 1, 5], "score": [9, 7, None, None],
+    },
+    "The last elected, b, led the first left out, c, by 0.5 (score).": {
+        "order": [0, 1, -1, -1], "margin": [4, 0.5, None, None], "votes": [9, 1, 7, 5], "score": [9, 0.1, 0.6, 0.7],
+    },
+    "": {"words": "none"},
+}  # fmt: skip
+
+
+def test_margins_say_how_far_the_last_elected_led(tmp_path: Path) -> None:
+    common = {
+        "participants": ["a", "b", "c", "d"], "malicious": [False, False, False, True], "main_accuracy": 0.5,
+        "elected": [True, True, False, False], "backdoor_accuracy": None, "false_positive_rate": 0.0,
+        "false_negative_rate": 0.5, "seconds": {},
+    }  # fmt: skip
+    runs = [RunFolder.create(tmp_path / f"{number}", {}) for number in range(len(MARGINS))]
+    for run, facts in zip(runs, MARGINS.values(), strict=True):
+        run.append({"round": 1, "facts": facts, **common})
+        run.append({"round": 2, "facts": facts, **common, "elected": [True] * 4})
+    write_html(runs, tmp_path / "report.html")
+    steps = """seen.leads = []; seen.all = [];
+        for (const box of all("#run-choice input")) {
+          box.click(); await rest(); type("round", 0); seen.leads.push(look().lead);
+          type("round", 1); seen.all.push(look().lead);
+        }"""
+    seen = REPORT["browse"](tmp_path, WATCHER % ("", 1200, steps))
+    assert seen["leads"] == list(MARGINS)
+    assert seen["all"] == [""] * len(MARGINS)
+
+
+def test_runs_are_sought_by_words_and_keys(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        """find("search").focus(); press("ArrowDown"); seen.opened = look();
+        type("search", "Fashion seed 1"); seen.typed = look();
+        press("ArrowDown"); seen.down = look();
+        press("Enter"); await rest(); await rest(); seen.entered = look();
+        type("search", "nobody"); seen.nobody = look(); seen.sentence = find("options").textContent;
+        press("Enter"); press("Escape"); await rest(); seen.escaped = look(); seen.name = find("search").value;
+        find("search").click(); all("#options .option")[0].click(); await rest(); await rest();
+        seen.clicked = look();""",
+        f"run={run_name(PLACE)}",
+    )
+    assert len(seen["opened"]["options"]) == 17
+    assert seen["opened"]["groups"] == ["fashion-mnist, cba", "mnist, cba"]
+    assert seen["typed"]["options"] == ["fedavg, seed 1", "krum, seed 1", "snowball, seed 1"]
+    assert (seen["typed"]["groups"], seen["typed"]["listed"]) == (["fashion-mnist, cba"], True)
+    assert seen["typed"]["active"] != seen["down"]["active"]
+    assert (seen["entered"]["title"], seen["entered"]["listed"]) == ("krum against cba on fashion-mnist, seed 1", False)
+    assert (seen["nobody"]["options"], seen["sentence"]) == ([], "No run has all these words.")
+    assert (seen["escaped"]["title"], seen["escaped"]["listed"]) == (seen["entered"]["title"], False)
+    assert seen["name"] in seen["entered"]["key"]
+    assert seen["clicked"]["title"] == "fedavg against cba on fashion-mnist, seed 1"
+
+
+def test_the_table_of_runs_is_sorted_filtered_and_compared(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        """seen.start = look();
+        const heads = all("#runs .sort"), worst = heads.find((each) => each.textContent === "Backdoor, last");
+        worst.click(); seen.rising = look(); worst.click(); seen.falling = look();
+        seen.sort = worst.parentElement.getAttribute("aria-sort");
+        type("words", "MNIST  snowball"); seen.words = look();
+        const select = all("#filter select").find((each) => each.name === "seed");
+        enter(select, "2"); seen.facet = look();
+        shown()[0].querySelector("input").click(); await rest(); seen.compared = look();
+        type("words", ""); enter(select, "");
+        for (const box of all("#runs input")) if (!box.checked) { box.click(); await rest(); }
+        seen.most = look(); seen.disabled = all("#runs input:disabled").length;
+        for (const box of all("#runs input:checked")) box.click();
+        await rest(); seen.nobody = find("main-curve").getAttribute("aria-label");
+        type("words", "zzz"); seen.none = look(); seen.sentence = find("none-found").hidden;""",
+    )
+    assert seen["start"]["found"] == "17 runs"
+    assert len(seen["start"]["key"]) == seen["start"]["curves"] == 3
+    assert "krum-1" in seen["rising"]["rows"][0]
+    assert "fedavg-3" in seen["falling"]["rows"][0]
+    assert (len(seen["falling"]["rows"]), seen["sort"]) == (17, "descending")
+    assert (len(seen["words"]["rows"]), seen["words"]["found"]) == (6, "6 of 17 runs")
+    assert (len(seen["facet"]["rows"]), seen["facet"]["found"]) == (2, "2 of 17 runs")
+    assert seen["compared"]["curves"] == 4
+    assert seen["compared"]["address"].count("compare=") == 4
+    assert (seen["most"]["curves"], seen["disabled"]) == (8, 9)
+    assert seen["nobody"] == "Main accuracy: nothing to show, no run is chosen."
+    assert (seen["none"]["rows"], seen["sentence"]) == ([], False)
+
+
+def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        f"""const there = "run={run_name(PLACE)}&round=2"; seen.start = look();
+        const box = page.querySelector(".paper").parentElement;
+        seen.inside = box.scrollWidth > box.clientWidth;
+        const first = page.querySelector(".paper tbody th"), before = first.getBoundingClientRect().left;
+        box.scrollLeft = 100; await rest(); seen.sticks = first.getBoundingClientRect().left === before;
+        find("theme").click(); await rest(); seen.light = look(); find("theme").click(); await rest();
+        view.location.hash = there; await rest(); await rest(); seen.run = look();""",
+        "theme=dark",
+        width=390,
+    )
+    assert (seen["start"]["theme"], seen["start"]["overflow"], seen["inside"], seen["sticks"]) == (
+        "dark",
+        0,
+        True,
+        True,
+    )
+    assert (seen["light"]["theme"], seen["light"]["overflow"]) == ("light", 0)
+    assert seen["light"]["paper"] != seen["start"]["paper"]
+    assert (seen["run"]["view"], seen["run"]["round"], seen["run"]["overflow"]) == ("run", "2 of 4", 0)
+    assert seen["run"]["theme"] == "dark"
+
+
+def test_what_is_not_there_says_why_and_what_is_far_off_says_how(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        """seen.faults = page.querySelector(".faults").innerText;
+        const lacks = page.querySelector("[data-reason]"), tip = find("tip");
+        seen.text = lacks.innerText;
+        lacks.focus(); await rest(); seen.tip = tip.matches(":popover-open") && tip.innerText;
+        lacks.blur(); await rest(); seen.closed = !tip.matches(":popover-open");
+        lacks.dispatchEvent(new view.Event("mouseenter")); seen.hovered = tip.matches(":popover-open");
+        seen.far = all(".difference.worse, .difference.better").map((each) => each.innerText);
+        seen.best = all(".best").map((each) => each.closest("tr").cells[0].innerText);
+        page.querySelector(".differs summary").click(); seen.differs = find("differences").innerText;
+        seen.links = all(".contents a").filter((each) => !find(each.hash.slice(1))).length;""",
+    )
+    assert "failed: the disk is full" in seen["faults"]
+    assert seen["text"] == "2 of 3, 1 failed"
+    assert "the disk is full" in seen["tip"]
+    assert (seen["closed"], seen["hovered"], seen["links"]) == (True, True, 0)
+    assert seen["far"]
+    assert all(text.startswith(("+", "−")) and text.endswith(("worse", "better")) for text in seen["far"])  # noqa: RUF001
+    assert set(seen["best"]) <= {"snowball", "krum"}
+    assert "rounds\tmnist\t100\t3" in seen["differs"]
+
+
+def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: Path) -> None:
+    seen = watch(
+        tmp_path,
+        sweep,
+        """const at = {}; all(".panels").forEach((each, place) => { at[each.className.split(" ")[1]] = place; });
+        const count = (kind, selector) => all(`[id^="figure-${at[kind]}-"] ${selector}`).length;
+        const drawn = () => ({
+          lines: count("lines", ".scatterlayer .trace"), bars: count("bars", ".point path"), heat: count("heat", ".hm"),
+          curves: count("curves", ".scatterlayer .trace"), scatter: count("scatter", ".point"),
+          distances: count("distances", ".scatterlayer .trace"), labels: count("heat", ".heatmap-label") });
+        seen.drawn = drawn();
+        seen.key = all(`#figure-${at.curves}-key li`).map((each) => each.textContent);
+        const mark = (kind, place) => {
+          const target = find(`figure-${at[kind]}-0`), points = [{customdata: target.data[0].customdata[place]}];
+          target.emit("plotly_click", {points, event: {clientX: 9, clientY: 9}}); };
+        mark("bars", 0); await rest(); seen.choice = all("#choice a").length; find("choice").hidePopover();
+        mark("scatter", 0); await rest(); await rest(); seen.run = look();
+        view.history.back(); await rest(); await rest(); find("theme").click(); await rest(); seen.again = drawn();""",
+    )
+    assert seen["drawn"] == seen["again"]
+    assert seen["drawn"]["curves"] == 2 * 3
+    assert seen["drawn"]["distances"] == 6 * 2
+    assert seen["drawn"]["scatter"] > 50
+    assert min(seen["drawn"][kind] for kind in ("lines", "bars", "heat", "labels")) > 0
+    assert seen["key"] == ["fedavg", "krum", "snowball"]
+    assert seen["choice"] >= 2
+    assert seen["run"]["view"] == "run"
+
+
+def test_hostile_names_of_sweeps_stay_names(tmp_path: Path) -> None:
+    code = "<img src=x onerror=console.error(2)><a href='http:'>&amp;%{x}"
+    axes = {"data.name": [code], "attack.name": ["a", "b", "c"], "defense.name": [code, "krum"], "seed": [1, 2]}
+    table = {"rows": ["defense.name"], "columns": ["attack.name", "data.name"]}
+    figures: list[dict[str, Any]] = [
+        {"kind": "bars"}, {"kind": "curves"}, {"kind": "heat", "x": "data.name", "y": "defense.name"},
+    ]  # fmt: skip
+    for place, figure in enumerate(figures):
+        make_sweep(tmp_path, axes, name=f"{place}", title=code, table=table, figure=figure)
+    seen = watch(
+        tmp_path,
+        tmp_path,
+        """page.querySelector("[data-runs]").click(); await rest(); seen.choice = find("choice").innerText;
+        all("#choice a")[0].click(); await rest(); await rest(); seen.run = look();
+        find("search").click(); seen.list = look(); seen.title = page.title;""",
+    )
+    assert code in seen["choice"]
+    assert (seen["run"]["view"], seen["run"]["title"]) == ("run", f"{code} against a on {code}, seed 1")
+    assert (seen["run"]["images"], seen["list"]["images"], seen["run"]["scripts"]) == (0, 0, 12 + 4)
+    assert seen["list"]["groups"][0] == f"{code}, a"
