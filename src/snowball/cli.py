@@ -2,8 +2,11 @@
 
 import errno
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -11,17 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from snowball.errors import DataError, MissingExtra, SettingError, SnowballError
+from snowball.errors import DataError, MissingExtra, RunError, SettingError, SnowballError
 from snowball.sim.engines import Device, EngineName, choose
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from snowball.records import Record, RunFolder
-    from snowball.report import Audit
+    from snowball.report import Audit, Sweep
     from snowball.sim.engine import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
+    from snowball.sim.sweep import News, Plan, Player
 
 STOPPED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -138,18 +142,183 @@ def run(
     show_table([folder])
 
 
+class Where(StrEnum):
+    """Where the runs of a sweep are played: in processes of this machine, or on a Ray cluster."""
+
+    local = "local"
+    ray = "ray"
+
+
+@app.command()
+def sweep(
+    source: Annotated[str, typer.Argument(metavar="GRID|FILE", help="A grid's name or a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the runs.")],
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; all cores.")] = None,
+    engine: Annotated[Where, typer.Option(help="Where runs are played.")] = Where.local,
+    address: Annotated[str | None, typer.Option(help="The Ray cluster; one of its own.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Play what failed before, too.")] = False,
+) -> None:
+    """Run a grid of experiments; where it was stopped, it goes on."""
+    play = choose_player(engine, jobs, address)
+    from snowball.sim.grid import read_grid
+    from snowball.sim.lock import alone
+    from snowball.sim.sweep import prepare
+
+    chosen = read_grid(source)
+    with alone(out), terminable():
+        plan = prepare(chosen, out, retry)
+        skipped = f", {len(plan.skipped)} failed before (--retry plays them)" if plan.skipped else ""
+        typer.echo(f"{chosen.title}: {len(plan.done)} runs are done{skipped}, {len(plan.waiting)} are to be played")
+        try:
+            failed = follow(plan, out, play)
+        except KeyboardInterrupt:
+            typer.echo(f"stopped; the same command goes on with what is in {out}", err=True)
+            raise typer.Exit(STOPPED) from None
+    lacking = len(plan.skipped) + failed
+    typer.echo(f"{len(chosen.runs) - lacking} of {len(chosen.runs)} runs are in {out}")
+    if lacking:
+        typer.echo(f"{lacking} failed; {out / 'failed.json'} says why; --retry plays them again")
+        raise typer.Exit(1)
+
+
+def choose_player(engine: Where, jobs: int | None, address: str | None) -> "Player":
+    """What plays the runs of a sweep."""
+    if engine is Where.ray:
+        from snowball.sim.on_ray import OnRay
+
+        return OnRay(jobs, address)
+    if address is not None:
+        raise SettingError(f"--address {address} needs --engine ray, not {engine}")
+    from snowball.sim.forkserver import warm
+
+    warm()  # imports torch for the runs, while this process imports its own
+    from snowball.sim.processes import cores
+    from snowball.sim.side_by_side import SideBySide
+
+    return SideBySide(jobs or cores())
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM mean what Ctrl-C means."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def follow(plan: "Plan", folder: Path, play: "Player") -> int:
+    """Play what waits, with a line a run that ends and, on a terminal, a bar; how many failed."""
+    from contextlib import closing
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from snowball.report.table import duration
+    from snowball.sim.estimate import Estimate
+    from snowball.sim.sweep import sweep
+
+    estimate = Estimate(plan.waiting)
+    columns = BarColumn(12), TextColumn("{task.description}")
+    with (
+        closing(sweep(plan, folder, play)) as heard,
+        Progress(*columns, console=Console(), transient=True, disable=not sys.stdout.isatty()) as progress,
+    ):
+        task = progress.add_task("starting", total=estimate.rounds)
+        for news in heard:
+            estimate.hear(news)
+            seconds = estimate.seconds(play.jobs)
+            left = f"{estimate.ended} of {len(plan.waiting)}" + (f", {duration(seconds)} left" if seconds else "")
+            if news.ended:
+                progress.console.out(f"{left}: {ending(news, folder)}", highlight=False)
+            progress.update(task, completed=estimate.rounds - sum(estimate.left.values()), description=left)
+    return estimate.failed
+
+
+def ending(news: "News", folder: Path) -> str:
+    """How a run ended, in a line."""
+    from snowball.records import RunFolder
+    from snowball.report.table import percent, table
+
+    if news.fault:
+        return f"{news.run.name} failed: {news.fault}"
+    row = table([RunFolder.open(folder / news.run.name)])[0]
+    best = f"accuracy {percent(row.best_main_accuracy)}, backdoor {percent(row.best_backdoor_accuracy)}"
+    return f"{news.run.name}: {best} in its best round"
+
+
 @app.command()
 def report(
-    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs and sweeps.")],
     html: Annotated[Path | None, typer.Option(help="Write a page that opens offline.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Show sweeps alone, beside the published numbers.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write sweeps as CSV, Markdown, LaTeX and pictures.")
+    ] = None,
 ) -> None:
-    """Show what runs amount to."""
-    folders = show_table(paths)
-    if html:
-        from snowball.report import write_html
+    """Show what runs and sweeps amount to."""
+    from snowball.report import find_runs, read_sweeps, write_html
 
-        write_html(folders, html)
+    sweeps, faults = read_sweeps(paths)
+    noted = faults if sweeps or faults else None  # of runs alone, the first that cannot be used is an error
+    folders = find_runs(paths, noted) if html or not paper else []
+    if not sweeps and (paper or export or not folders):
+        raise RunError(faults[0] if faults else f"there is no sweep in {', '.join(map(str, paths))}")
+    if not paper:
+        sweeps = [replace(sweep, published=None) for sweep in sweeps]
+        show_runs(folders, noted)
+    show_sweeps(sweeps)
+    if export:
+        faults += write_tables(sweeps, export)
+    show_faults(faults)
+    if html:
+        write_html(folders, html, sweeps, faults)
         typer.echo(f"The report is {html}: open it in a browser.")
+
+
+def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
+    """Print the tables of sweeps."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from snowball.report.exports import key, terminal_tables
+    from snowball.report.grids import grid_of
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    for sweep in sweeps:
+        table = grid_of(sweep)
+        console.print(Text(f"\n{sweep.name}: {table.title}", style="bold"))
+        for part in terminal_tables(table, console.width):
+            console.print(part)
+        console.print(Text(key(table)))
+
+
+def write_tables(sweeps: "Sequence[Sweep]", folder: Path) -> list[str]:
+    """Write the tables and the figures of sweeps to a folder; the sentences on figures that cannot be drawn."""
+    from snowball.report.exports import write_exports
+
+    files = write_exports(sweeps, folder)
+    faults: list[str] = []
+    if any(sweep.figure for sweep in sweeps):
+        try:
+            from snowball.report.pictures import write_pictures
+
+            pictures, faults = write_pictures(sweeps, folder)
+            files += pictures
+        except MissingExtra as error:
+            faults = [str(error)]
+    typer.echo(f"{len(files)} files are in {folder}.")
+    return faults
+
+
+def show_faults(faults: Iterable[str]) -> None:
+    """Say what could not be reported."""
+    from snowball.report.audit import visible
+    from snowball.report.sweeps import LONGEST
+
+    for fault in dict.fromkeys(visible(fault, LONGEST) for fault in faults):
+        typer.echo(f"snowball: {fault}", err=True)
 
 
 @app.command()
@@ -266,6 +435,13 @@ def list_presets() -> Iterable[dict[str, Any]]:
     return ({"name": name, "summary": summary} for name, summary in presets().items())
 
 
+def list_grids() -> Iterable[dict[str, Any]]:
+    """The grids."""
+    from snowball.sim.grid import grids
+
+    return ({"name": name, "summary": summary} for name, summary in grids().items())
+
+
 LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
     "defenses": list_defenses,
     "attacks": list_attacks,
@@ -273,6 +449,7 @@ LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
     "models": list_models,
     "triggers": list_triggers,
     "presets": list_presets,
+    "grids": list_grids,
 }
 
 Kind = StrEnum("Kind", list(LISTS))  # type: ignore[misc]
@@ -408,20 +585,27 @@ def line(record: "Record") -> str:
 
 def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
     """Print what the runs in these folders amount to."""
-    from rich.console import Console
-
-    from snowball.report import HEADERS, find_runs, table
+    from snowball.report import find_runs
 
     folders = find_runs(paths)
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
-    runs = [row.cells() for row in table(folders)]
+    show_runs(folders)
+    return folders
+
+
+def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -> None:
+    """Print a table of runs; one that cannot be read is an error, or among the faults."""
+    from rich.console import Console
+
+    from snowball.report import HEADERS, table
+
+    runs = [row.cells() for row in table(folders, faults)]
+    console = Console(width=None if sys.stdout.isatty() else WIDE + max((len(cells[0]) for cells in runs), default=0))
     if console.width >= WIDE:
         console.print(grid([HEADERS, *runs]))
-        return folders
-    fitting = columns_in(console.width, HEADERS, runs)
+        return
+    fitting = columns_in(console.width, HEADERS, runs) if runs else 1
     for start in range(0, len(runs), fitting):
         console.print(grid(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
-    return folders
 
 
 def grid(lines: Sequence[Sequence[str]]) -> "Table":

@@ -1,0 +1,50 @@
+"""How far a sweep is, and how long it will take yet, from the rounds that were played."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from snowball.sim.grid import PlannedRun
+from snowball.sim.sweep import News
+
+Kind = tuple[str, str]
+"""Runs whose rounds take about as long: the data set and the defense."""
+
+
+class Estimate:
+    """What was heard of the runs of a sweep; rounds of a kind not heard of yet are taken to last as the others do.
+
+    Attributes:
+        rounds: of all runs.
+        left: those that are to be played yet, by run.
+        ended: runs that have ended.
+        failed: those of them that failed.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun]) -> None:
+        self.left = {run.name: run.experiment.rounds for run in runs}
+        self.kinds = {run.name: kind(run) for run in runs}
+        self.paces: defaultdict[Kind, list[float]] = defaultdict(list)
+        self.rounds, self.ended, self.failed = sum(self.left.values()), 0, 0
+
+    def hear(self, news: News) -> None:
+        """Take in what is heard."""
+        if news.pace:
+            self.paces[self.kinds[news.run.name]].append(news.pace)
+        self.left[news.run.name] = 0 if news.ended else news.run.experiment.rounds - news.round
+        self.ended += news.ended
+        self.failed += bool(news.fault)
+
+    def seconds(self, jobs: int) -> float | None:
+        """Seconds that so many jobs need for what is left; None before a round was heard of."""
+        if not self.paces:
+            return None
+        paces = {kind: fmean(heard) for kind, heard in self.paces.items()}
+        usual = fmean(paces.values())
+        runs = [left * paces.get(self.kinds[name], usual) for name, left in self.left.items()]
+        return max(sum(runs) / jobs, *runs)  # the longest may be the last
+
+
+def kind(run: PlannedRun) -> Kind:
+    """What kind of run it is."""
+    return run.experiment.data.name, run.experiment.defense.name
