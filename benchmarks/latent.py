@@ -1,0 +1,217 @@
+"""What the encoder of Snowball's VAE makes of a round: of updates, and of the differences between them.
+
+    python benchmarks/latent.py [--draw]
+
+takes two rounds: MNIST, of the preset cpu/mnist with the paper's 100 rounds, the last one without a top-down election,
+and a harder one, Fashion-MNIST, which is stored in tests/golden. In each it trains the package's VAE on the updates of
+the selectees, and another one on the differences between these, and encodes those of all updates.
+benchmarks/results/latent.json has where the codes lie, in their two principal directions, and how well infected
+candidates are told from benign ones; docs/latent.svg shows it for the published judge. With --draw, only the picture is
+made anew.
+
+- Input: `vae` is the published judge's, the logistic function of updates or differences; `vae-span` has these scaled to
+  unit mean square.
+- Learned: `updates`; `differences`; and `updates, more steps`, since 5 selectees have 20 differences and a VAE takes
+  three times the steps an epoch on these.
+- AUC, the chance that an infected candidate scores higher than a benign one: by `code`, the distance of its code from
+  the mean code of what was learned; by `error`, that of reconstruction; or, with no VAE at all, by the mean squared
+  `distance` to the selectees. What is learned on differences scores a candidate by its mean over the selectees.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from machine import describe
+from snowball.defenses import Context, SnowballMinus
+from snowball.defenses.ops import principal_coordinates
+from snowball.defenses.snowball.judges import JUDGES
+from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.report.figures import Figure, Panel, Point, Series
+from snowball.report.pictures import picture
+from snowball.rng import stream
+from snowball.sim.experiment import load
+from snowball.sim.federation import Federation
+from snowball.sim.loop import simulate
+from snowball.sim.processes import Processes
+from snowball.updates import Updates
+from timing import one_thread
+
+ROOT = Path(__file__).parent.parent
+RESULT, PICTURE = ROOT / "benchmarks" / "results" / "latent.json", ROOT / "docs" / "latent.svg"
+ASSIGNMENTS = ("rounds=100",)
+LAST, WORKERS, REPEATS = 25, 1, 5
+"""The round, the processes that train clients, and the VAEs that each AUC is measured with."""
+
+STORED = "fashion-cba/9"
+CLUSTERS = 11
+
+PUBLISHED, LONGER = "vae", "updates, more steps"
+SHOWN = ("updates", "differences")
+CASES = ((PUBLISHED, LONGER), *((judge, learned) for judge in (PUBLISHED, "vae-span") for learned in SHOWN))
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Round:
+    """The voting layers of a round, rows in `Updates.order`."""
+
+    updates: Updates
+    infected: Tensor  # (n,) bool
+    selectees: Tensor  # (n,) bool
+
+
+def play(last: int, assignments: Sequence[str]) -> Round:
+    """Simulate up to a round."""
+    kept: dict[str, Any] = {}
+
+    def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
+        names = voting_layers(updates.layout, "ends")
+        layers = {name: updates.values[:, updates.layout.columns[name]].clone() for name in names}
+        kept["updates"] = Updates.from_layers(layers, updates.examples, updates.clients)
+        kept["infected"] = torch.tensor(malicious)
+
+    federation = Federation.of(load("cpu/mnist", assignments))
+    for record in simulate(federation, partial(Processes, workers=WORKERS), observe=observe):
+        if record["round"] == last:
+            break
+    order = kept["updates"].order
+    return Round(kept["updates"], kept["infected"][order], torch.tensor(record["elected"])[order])
+
+
+def stored(name: str) -> Round:
+    """A round of tests/golden, with the selectees that the paper's settings elect."""
+    tensors = load_file(ROOT / "tests" / "golden" / "rounds.safetensors")
+    prefix, infected = f"{name}/layer/", tensors[f"{name}/infected"]
+    layers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    updates = Updates.from_layers(layers, clients=[f"{row:03}" for row in range(len(infected))])
+    elected = SnowballMinus(clusters=CLUSTERS, ballot_floor=0.0)(updates, Context(1)).elected
+    return Round(updates, infected[updates.order], elected[updates.order])
+
+
+def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat: int) -> tuple[Vae, Tensor, Tensor]:
+    """A VAE, what it has learned (m, d), and what there is to score of each candidate (c, s, d)."""
+    rng = stream(0, "latent", judge, learned, repeat)
+    made = JUDGES[judge](taken.updates, taken.updates.layout.names, settings, rng)
+    rows, vae = made.rows, made.vae  # type: ignore[attr-defined]
+    selectees, candidates = rows[taken.selectees], rows[~taken.selectees]
+    pairs = (selectees[:, None] - selectees)[~torch.eye(len(selectees), dtype=torch.bool)]
+    apart = candidates[:, None] - selectees
+    known, asked = (pairs, torch.cat([apart, -apart], 1)) if learned == SHOWN[1] else (selectees, candidates[:, None])
+    more = ceil(len(pairs) / vae.batch) // ceil(len(selectees) / vae.batch) if learned == LONGER else 1
+    vae.learn(known, more * settings.first_epochs)
+    return vae, known, asked
+
+
+def encode(vae: Vae, rows: Tensor) -> Tensor:
+    """The means of the codes."""
+    inputs = rows.sigmoid() if vae.bounded else rows
+    with torch.no_grad():
+        means: Tensor = vae.code(vae.encode(vae.enter(inputs).relu()).relu()).chunk(2, -1)[0]
+    return means.double()
+
+
+def measure(taken: Round, judge: str, learned: str, settings: VaeSettings, repeats: int = REPEATS) -> Case:
+    """How well several VAEs tell infected candidates from benign ones, and where the codes of the last lie."""
+    infected = taken.infected[~taken.selectees]
+    by_code, by_error = [], []
+    for repeat in range(repeats):
+        vae, known, asked = learn(taken, judge, learned, settings, repeat)
+        inner, outer = encode(vae, known), encode(vae, asked)  # (m, latent), (c, s, latent)
+        by_code.append(auc(infected, (outer - inner.mean(0)).square().sum(2).mean(1)))
+        by_error.append(auc(infected, vae.errors(asked.flatten(0, 1)).view(asked.shape[:2]).mean(1)))
+    codes = torch.cat([inner, outer.flatten(0, 1)])
+    places = principal_coordinates(codes @ codes.T)[:, :2]
+    own, others = places[: len(inner)], places[len(inner) :].view(*outer.shape[:2], 2)
+    marks = {"learned": own, "benign": others[~infected].flatten(0, 1), "infected": others[infected].flatten(0, 1)}
+    points = {
+        name: [[float(f"{number:.4g}") for number in place] for place in rows.tolist()] for name, rows in marks.items()
+    }
+    return {"judge": judge, "learned": learned, "code_auc": by_code, "error_auc": by_error, "points": points}
+
+
+def auc(infected: Tensor, scores: Tensor) -> float:
+    """The chance that an infected candidate scores higher than a benign one."""
+    return float(roc_auc_score(infected.numpy(), scores.numpy()))
+
+
+def without_vae(taken: Round) -> float:
+    """The AUC of the mean squared distance to the selectees."""
+    rows = taken.updates.values[taken.updates.order].double()
+    apart = torch.cdist(rows[~taken.selectees], rows[taken.selectees]).square().mean(1)
+    return auc(taken.infected[~taken.selectees], apart)
+
+
+def result_of(taken: Round, settings: VaeSettings, repeats: int = REPEATS) -> dict[str, Any]:
+    """All that is measured of a round."""
+    return {
+        "clients": len(taken.infected),
+        "infected": int(taken.infected.sum()),
+        "selectees": int(taken.selectees.sum()),
+        "infected_selectees": int((taken.infected & taken.selectees).sum()),
+        "distance_auc": without_vae(taken),
+        "cases": [measure(taken, judge, learned, settings, repeats) for judge, learned in CASES],
+    }
+
+
+def figure(rounds: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The codes of updates beside those of differences, as the published judge has them."""
+    panels = tuple(
+        Panel(
+            f"{name}, {case['learned']}: AUC={fmean(case['code_auc']):.2f}",
+            tuple(Series(kind, tuple(Point(x, y) for x, y in places)) for kind, places in case["points"].items()),
+        )
+        for name, taken in rounds.items()
+        for case in taken["cases"]
+        if case["judge"] == PUBLISHED and case["learned"] in SHOWN
+    )
+    title = "Codes of updates, and of differences between them"
+    return Figure("scatter", "latent", title, "first principal direction", "second principal direction", "", "", panels)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure unless there is only to draw, and draw."""
+    parser = argparse.ArgumentParser(description="Show what the VAE's encoder makes of a round.")
+    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
+    if not parser.parse_args(arguments).draw:
+        RESULT.write_text(json.dumps({"machine": describe(), "rounds": rounds()}) + "\n", encoding="utf-8")
+    measured = json.loads(RESULT.read_text(encoding="utf-8"))["rounds"]
+    PICTURE.write_bytes(picture(figure(measured)))
+    print("\n".join(lines(measured)))
+
+
+def rounds() -> dict[str, dict[str, Any]]:
+    """Both rounds, where each is from and what is measured of it."""
+    settings = VaeSettings()
+    with one_thread():
+        played, kept = play(LAST, ASSIGNMENTS), stored(STORED)
+        return {
+            "MNIST": {"of": f"round {LAST} of cpu/mnist, {', '.join(ASSIGNMENTS)}", **result_of(played, settings)},
+            "Fashion": {"of": f"{STORED} of tests/golden", **result_of(kept, settings)},
+        }
+
+
+def lines(rounds: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The numbers for people: means over the VAEs."""
+    for name, taken in rounds.items():
+        yield f"{name}: {taken['infected_selectees']} selectees infected, AUC by distance {taken['distance_auc']:.3f}"
+        for case in taken["cases"]:
+            code, error = fmean(case["code_auc"]), fmean(case["error_auc"])
+            yield f"  {case['judge']:<9}{case['learned']:<20} AUC by code {code:.3f}, by error {error:.3f}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
