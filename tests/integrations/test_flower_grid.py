@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socket import socket
+from tempfile import TemporaryDirectory
 from threading import Event
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from snowball.errors import RunError, SettingError
 from snowball.sim import flower
+from snowball.sim.cluster import require_cluster
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import load
 from snowball.sim.federation import Federation
@@ -144,11 +146,24 @@ def test_an_address_where_no_cluster_answers_is_refused(
 
 @pytest.mark.parametrize("address", ["", "auto", "local", "ray://nowhere:10001"])
 def test_other_forms_of_an_address_are_rays_to_read(address: str) -> None:
-    flower.require_cluster(address)
+    require_cluster(address, "it")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray, which leaves its processes to themselves
+def test_a_cluster_that_was_on_this_machine_once_is_not_looked_for(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TemporaryDirectory() as folder:  # a short name: Ray's sockets are in it
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        (Path(folder) / "ray").mkdir()
+        (Path(folder) / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+        with flower.Simulated(federation, 1) as engine:
+            assert len(engine.train(first_state(federation), COHORT, 1).rows) == len(COHORT)
 
 
 def test_a_cluster_that_answers_is_taken() -> None:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        flower.require_cluster(f"127.0.0.1:{listening.getsockname()[1]}")
+        require_cluster(f"127.0.0.1:{listening.getsockname()[1]}", "it")

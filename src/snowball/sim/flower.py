@@ -12,7 +12,6 @@ from itertools import cycle
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from queue import Queue
-from socket import create_connection
 from threading import Event, Thread
 from time import monotonic
 from typing import Self
@@ -21,6 +20,7 @@ import torch
 
 from snowball.buffers import Buffers
 from snowball.errors import MissingExtra, RunError, SettingError
+from snowball.sim.cluster import QUIET, require_cluster
 from snowball.sim.engine import Engine, Replies, one_thread, remember, stow, unstow
 from snowball.sim.experiment import Experiment, load
 from snowball.sim.federation import Federation
@@ -44,18 +44,8 @@ WAIT = 3600.0
 PAUSE = 0.3
 """Seconds between two looks for answers."""
 
-PATIENCE = 10.0
-"""Seconds for a Ray cluster to answer."""
-
 GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 """What Flower says of a task that is lost with its SuperNode: another one can do it."""
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # which Ray warns of otherwise
-    "OMP_NUM_THREADS": "1",
-}
 
 client_app = ClientApp()
 server_app = ServerApp()
@@ -181,8 +171,9 @@ class Simulated:
         self.stopped = Event()
 
     def __enter__(self) -> Self:
-        require_cluster(os.environ.get("RAY_ADDRESS", ""))
-        os.environ.update(QUIET)
+        address = os.environ.get("RAY_ADDRESS", "")
+        require_cluster(address, f"RAY_ADDRESS = {address!r}")
+        os.environ.update(QUIET, FLWR_TELEMETRY_ENABLED="0")
         self.thread = Thread(target=self._simulate, daemon=True)
         self.thread.start()
         return self
@@ -205,7 +196,8 @@ class Simulated:
 
         app = ServerApp()
         app.main()(self._serve)
-        cluster = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": self.workers}  # a cluster has its own number
+        own = {"address": "local", "num_cpus": self.workers}  # and no cluster that Ray finds, or found, on this machine
+        cluster = {} if "RAY_ADDRESS" in os.environ else own  # which has a number of its own
         resources = {
             "init_args": {**cluster, "logging_level": CRITICAL, "log_to_driver": False},
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
@@ -225,17 +217,6 @@ class Simulated:
                 self.results.put(engine.train(*task))
             except BaseException as error:
                 self.results.put(error)
-
-
-def require_cluster(address: str) -> None:
-    """Refuse the address of a Ray cluster where nobody answers: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()) or "//" in host:
-        return  # none, or in another form, which is Ray's to read
-    try:
-        create_connection((host, int(port)), PATIENCE).close()
-    except (OSError, OverflowError) as error:
-        raise RunError(f"RAY_ADDRESS = {address!r} is no Ray cluster: {error}") from error
 
 
 def root(error: BaseException) -> BaseException:
