@@ -1,9 +1,10 @@
 """How busy a sweep keeps the cores: 24 runs of the demo, side by side.
 
-    python benchmarks/sweep.py > benchmarks/results/sweep.json      (a quarter of an hour on two cores)
+    python benchmarks/sweep.py > benchmarks/results/sweep.json      (a quarter of an hour on two idle cores)
 
 `busy_share` is the processor time of the sweep and of all that it started over that of all cores while it ran;
-`machine_busy_share` counts whatever else ran meanwhile, too.
+`waiting_share` is for how long its processes could have run and had no core, since others had them or since there were
+more processes than cores. On a machine that does nothing else the first is what counts, elsewhere their sum.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from machine import describe
@@ -29,35 +30,51 @@ preset = "demo"
 "attack.name" = ["cba", "dba"]
 seed = [1, 2, 3]
 """
-STATISTICS = Path("/proc/stat")
 ADOPT_ORPHANS = 36  # prctl's number
+SAMPLE_SECONDS = 0.5
 
 
 def measure(grid: str = GRID) -> dict[str, Any]:
-    """Sweep through a grid, and say how busy that kept the machine."""
+    """Sweep through a grid, and say how busy that kept the cores."""
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)  # processes outlive who started them, and count where they are awaited
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "grid.toml"
         file.write_text(grid, encoding="utf-8")
-        command = [sys.executable, "-m", "snowball", "sweep", str(file), "--out", f"{folder}/runs"]
-        used, (busy, spent), started = processor_seconds(), ticks(), perf_counter()
-        subprocess.run(command, check=True, stdout=sys.stderr)
-        seconds, (busy_after, spent_after) = perf_counter() - started, ticks()
-        used = processor_seconds() - used
+        started, before = perf_counter(), processor_seconds()
+        waited = play(file, Path(folder) / "runs")
+        seconds, used = perf_counter() - started, processor_seconds() - before
         runs = len(read_grid(file).runs)
-    return {
-        "machine": describe(),
-        "runs": runs,
-        "jobs": cores(),
-        "seconds": seconds,
-        "processor_seconds": used,
-        "busy_share": used / (seconds * cores()),
-        "machine_busy_share": (busy_after - busy) / (spent_after - spent),
-    }
+    shares = {"busy_share": used / (seconds * cores()), "waiting_share": waited / (seconds * cores())}
+    return {"machine": describe(), "runs": runs, "jobs": cores(), "seconds": seconds, **shares}
+
+
+def play(file: Path, out: Path) -> float:
+    """Sweep to the end; the seconds that processes of it waited for a core."""
+    command = [sys.executable, "-m", "snowball", "sweep", str(file), "--out", str(out)]
+    waits: dict[str, int] = {}
+    with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process:
+        while process.poll() is None:
+            sleep(SAMPLE_SECONDS)
+            waits |= waits_of(process.pid)
+    if process.returncode:
+        raise SystemExit(f"the sweep ended with exit code {process.returncode}")
+    return sum(waits.values()) / 1e9
+
+
+def waits_of(session: int) -> dict[str, int]:
+    """Nanoseconds that each process of a session has waited for a core so far."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                found[process.name] = int((process / "schedstat").read_text().split()[1])
+        except OSError:
+            continue  # it has ended
+    return found
 
 
 def processor_seconds() -> float:
-    """What all processes took that this one started or adopted, and that have ended."""
+    """What all processes took that this one started or adopted, once they have ended."""
     while True:
         try:
             os.wait()
@@ -65,13 +82,6 @@ def processor_seconds() -> float:
             break
     usage = getrusage(RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def ticks() -> tuple[int, int]:
-    """Time of all cores since the machine started: busy, and in all."""
-    user, nice, system, idle, waiting, *rest = map(int, STATISTICS.read_text().split("\n")[0].split()[1:9])
-    busy = user + nice + system + sum(rest)
-    return busy, busy + idle + waiting
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ def test_runs_side_by_side_are_those_one_after_the_other(fine: Path, tmp_path: P
     news = list(SideBySide(2)(runs, tmp_path / "out"))
     assert sorted(each.run.name for each in news if each.ended) == sorted(planned.name for planned in runs)
     assert not any(each.fault for each in news)
-    assert [each.round for each in news if each.run == runs[0]] == [1, 2, 3, 3, 3]  # then that it is done, and the end
+    first = [each for each in news if each.run == runs[0]]
+    assert [each.round for each in first] == [1, 2, 3, 3, 3]  # then that it is done, and the end
+    assert [each.pace > 0 for each in first] == [True, True, True, False, False]
     assert timeless(tmp_path / "out") == expected(fine, tmp_path / "serial")
 
 

@@ -40,13 +40,13 @@ class Playing:
 
     def listen(self) -> News:
         """What there is to hear: a message, or that the line is broken."""
-        before, self.heard = self.heard, monotonic()
+        before, round, self.heard = self.heard, self.round, monotonic()
         try:
             self.round, self.finished, self.fault = json.loads(self.line.recv_bytes())
         except (EOFError, OSError):
             self.process.join(GRACE)
             return News(self.run, self.round, 0.0, True, "" if self.finished else self.fault or self.death())
-        return News(self.run, self.round, self.heard - before)
+        return News(self.run, self.round, self.heard - before if self.round > round else 0.0)
 
     def death(self) -> str:
         """How the process ended, where it did not say."""

@@ -20,7 +20,7 @@ class News(NamedTuple):
 
     Attributes:
         round: the rounds that it has done.
-        pace: seconds that a round took, of those since it was last heard of.
+        pace: seconds that a round took, of those since it was last heard of; 0 where there was none.
         ended: there is nothing more to hear.
         fault: the sentence that it ended with, unless all went well.
     """
