@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from snowball import cli
+from snowball.cli import checks, lists
 from snowball.records import RunFolder
 
 TINY = {
@@ -248,7 +249,7 @@ def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "snowball" / "cli.py"))
+    monkeypatch.setattr(checks, "__file__", str(tmp_path / "src" / "snowball" / "cli" / "checks.py"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "elections", raising=False)
     assert "there is no " in fault(call, "bench", "elections")
@@ -271,9 +272,9 @@ def test_a_full_disk_is_said_and_other_faults_of_the_system_are_not_hidden(
     def full(*_: Any, code: int = errno.ENOSPC) -> None:
         raise OSError(code, "said by the system")
 
-    monkeypatch.setitem(cli.LISTS, "models", full)
+    monkeypatch.setitem(lists.LISTS, "models", full)
     assert "the disk is full" in fault(call, "list", "models")
-    monkeypatch.setitem(cli.LISTS, "models", lambda: full(code=errno.EIO))
+    monkeypatch.setitem(lists.LISTS, "models", lambda: full(code=errno.EIO))
     monkeypatch.setattr(sys, "argv", ["snowball", "list", "models"])
     with pytest.raises(OSError, match="said by the system"):
         cli.main()

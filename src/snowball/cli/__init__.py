@@ -1,0 +1,31 @@
+"""The command line. Nothing heavy is imported before a command needs it: `snowball --help` loads no torch."""
+
+import errno
+import sys
+from typing import NoReturn
+
+import typer
+
+from snowball.cli import audits, checks, lists, reports, runs, sweeps
+from snowball.cli.application import app
+from snowball.errors import SnowballError
+
+__all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps"]
+
+
+def main() -> None:
+    """The command `snowball`: what a user can fix is one line and exit code 2."""
+    try:
+        app()
+    except SnowballError as error:
+        fail(str(error))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        fail("the disk is full; what is on it is whole: make room, then go on with --resume")
+
+
+def fail(sentence: str) -> NoReturn:
+    """Say what the user can fix, and leave."""
+    typer.echo(f"snowball: {sentence}", err=True)
+    sys.exit(2)

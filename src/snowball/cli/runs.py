@@ -1,0 +1,108 @@
+"""Runs: the demo, and any one experiment."""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snowball.cli.application import STOPPED, Out, app
+from snowball.cli.reports import show_table
+from snowball.errors import SettingError
+from snowball.sim.engines import Device, EngineName, choose
+
+if TYPE_CHECKING:
+    from snowball.records import Record
+    from snowball.sim.engine import Engine
+    from snowball.sim.experiment import Experiment
+    from snowball.sim.federation import Federation
+
+
+@app.command()
+def demo(
+    out: Out = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew where there is a demo already.")] = False,
+) -> None:
+    """Run FedAvg against Snowball on the shipped sample, in minutes."""
+    engine = choose(EngineName.processes)
+    from snowball.report import write_html
+    from snowball.sim.experiment import load
+
+    folder = out or Path("runs") / f"demo-{seed}"
+    for defense in ("fedavg", "snowball"):
+        typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
+        experiment = load("demo", [f"seed={seed}", f"defense.name={defense}"])
+        advance(experiment, folder / defense, engine, True, overwrite)
+    folders = show_table([folder / "fedavg", folder / "snowball"])
+    write_html(folders, folder / "report.html")
+    typer.echo(f"The report is {folder / 'report.html'}: open it in a browser.")
+
+
+@app.command()
+def run(
+    source: Annotated[str, typer.Argument(metavar="PRESET|FILE", help="A preset's name or a TOML file.")],
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting; can be given again.")
+    ] = None,
+    out: Out = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that train clients; all cores.")] = None,
+    engine: Annotated[EngineName | None, typer.Option(help="How clients are trained.")] = None,
+    chunk: Annotated[int | None, typer.Option(min=1, help="Clients that vmap trains at once; what fits.")] = None,
+    device: Annotated[Device, typer.Option(help="What they are trained on.")] = Device.cpu,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+) -> None:
+    """Run one experiment."""
+    if resume and overwrite:
+        raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
+    chosen = choose(engine, device, workers, chunk)
+    from snowball.sim.experiment import load, presets
+
+    experiment = load(source, assignments or ())
+    name = source.replace("/", "-") if source in presets() else Path(source).stem
+    folder = out or Path("runs") / f"{name}-{experiment.seed}"
+    advance(experiment, folder, chosen, resume, overwrite)
+    show_table([folder])
+
+
+def advance(
+    experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
+) -> None:
+    """Run an experiment to its end, and show how it goes."""
+    from snowball.sim.run import is_finished, run
+
+    if resume and not overwrite and is_finished(folder, experiment):
+        typer.echo(f"{folder} has all its {experiment.rounds} rounds already")
+        return
+    rounds = run(experiment, folder, engine, resume and not overwrite, overwrite)
+    try:
+        show_progress(rounds, experiment.rounds)
+    except KeyboardInterrupt:
+        again = "the same command" if resume else "the same command and --resume"
+        typer.echo(f"stopped; resume with {again}; the rounds so far are in {folder}", err=True)
+        raise typer.Exit(STOPPED) from None
+
+
+def show_progress(rounds: "Iterable[Record]", total: int) -> None:
+    """Follow the rounds: with a bar on a terminal, with a line each elsewhere."""
+    if not sys.stdout.isatty():
+        for record in rounds:
+            typer.echo(f"round {record['round']} of {total}: {line(record)}")
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(12), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
+    with Progress(*columns, TextColumn("{task.description}")) as progress:
+        task = progress.add_task("starting", total=total)
+        for record in rounds:
+            progress.update(task, completed=record["round"], description=line(record))
+
+
+def line(record: "Record") -> str:
+    """A round in a few words."""
+    text = f"accuracy {record['main_accuracy']:.1%}"
+    if record["backdoor_accuracy"] is not None:
+        text += f", backdoor {record['backdoor_accuracy']:.1%}"
+    return f"{text}, {sum(record['elected'])} of {len(record['elected'])} elected"
