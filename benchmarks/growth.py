@@ -9,7 +9,8 @@
 - writers: the paper's FEMNIST settings at a quarter of the width, one epoch: 3,597 made-up writers, 100 of them a
   round.
 
-Every point is measured in a process of its own. The exponent of a series is the slope between its last two points, in
+Every point is measured in a process of its own, so that one series can be measured anew where the machine had other
+work (`--only clients > growth.json`). The exponent of a series is the slope between its last two points, in
 logarithms.
 """
 
@@ -39,6 +40,7 @@ from snowball.sim.run import run
 from snowball.updates import Layout, Updates
 from timing import Case, fastest, one_thread
 
+RESULTS = Path(__file__).parent / "results" / "growth.json"
 WORKERS = 2
 ROWS = 20
 SAMPLES = 5
@@ -130,6 +132,13 @@ def alone(series: str, size: int) -> list[Case]:
     return cases
 
 
+def measured(series: str, kept: list[Case], only: str | None) -> list[Case]:
+    """The points of a series, or those that are kept of it where another one alone is measured."""
+    if only not in (None, series):
+        return [case for case in kept if case["name"].startswith(series)]
+    return [case for size in SERIES[series][1] for case in alone(series, size)]
+
+
 def exponents(cases: list[Case]) -> dict[str, float]:
     """The slope between the last two points of each series of times."""
     lines: dict[str, list[Case]] = {}
@@ -146,12 +155,14 @@ def main() -> None:
     """Print every series as JSON."""
     parser = argparse.ArgumentParser(description="Measure how time and memory grow.")
     parser.add_argument("--alone", nargs=2, metavar=("SERIES", "SIZE"), help="only this point")
+    parser.add_argument("--only", choices=SERIES, help="measure this series anew and take the others from the results")
     options = parser.parse_args()
     if options.alone:
         series, size = options.alone
         print(json.dumps(list(SERIES[series][0](int(size)))))
         return
-    cases = [case for series, (_, sizes) in SERIES.items() for size in sizes for case in alone(series, size)]
+    kept: list[Case] = json.loads(RESULTS.read_text(encoding="utf-8"))["cases"] if options.only else []
+    cases = [case for series in SERIES for case in measured(series, kept, options.only)]
     print(json.dumps({"machine": describe(), "exponents": exponents(cases), "cases": cases}, indent=1))
 
 

@@ -32,3 +32,11 @@ def test_a_figure_has_every_point_and_the_exponents() -> None:
         (size, size**0.5 / 1e4) for size in (10, 100, 1000)
     ]
     assert b"exponent 2.00" in picture(drawn)
+
+
+def test_one_series_can_be_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "alone", lambda series, size: [{"name": f"{series} {size}", "seconds": 1.0}])
+    kept = [{"name": "clients 50", "seconds": 9.0}, {"name": "rounds 50", "seconds": 9.0}]
+    assert growth.measured("rounds", kept, "clients") == kept[1:]
+    assert growth.measured("clients", kept, "clients")[0] == {"name": "clients 50", "seconds": 1.0}
+    assert growth.measured("rounds", [], None) == [{"name": "rounds 500", "seconds": 1.0}]
