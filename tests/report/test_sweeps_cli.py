@@ -9,6 +9,7 @@ import pytest
 from sweeps_made import AXES, make_run, make_sweep, run_name
 
 from snowball import cli
+from snowball.cli import reports
 
 Call = Callable[..., tuple[int, str, str]]
 FIRST = {path: values[0] for path, values in AXES.items()}
@@ -111,7 +112,7 @@ def test_a_sweep_that_has_not_started_is_shown(call: Call, tmp_path: Path) -> No
 def test_a_narrow_terminal_shows_a_sweep_that_has_not_started(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "WIDE", 60)
+    monkeypatch.setattr(reports, "WIDE", 60)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "50")
     make_sweep(tmp_path, there=lambda at: False)
