@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from socket import socket
-from tempfile import TemporaryDirectory
 from threading import Event
 from uuid import uuid4
 
@@ -149,17 +148,15 @@ def test_other_forms_of_an_address_are_rays_to_read(address: str) -> None:
     require_cluster(address, "it")
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of Ray, which leaves its processes to themselves
-def test_a_cluster_that_was_on_this_machine_once_is_not_looked_for(
+def test_a_cluster_that_ray_remembers_is_not_looked_for(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TemporaryDirectory() as folder:  # a short name: Ray's sockets are in it
-        monkeypatch.setenv("RAY_TMPDIR", folder)
-        (Path(folder) / "ray").mkdir()
-        (Path(folder) / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
-        with flower.Simulated(federation, 1) as engine:
-            assert len(engine.train(first_state(federation), COHORT, 1).rows) == len(COHORT)
+    given = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: given.append(backend_config))
+    with flower.Simulated(federation, 3):
+        pass
+    assert [(config["init_args"]["address"], config["init_args"]["num_cpus"]) for config in given] == [("local", 3)]
 
 
 def test_a_cluster_that_answers_is_taken() -> None:
