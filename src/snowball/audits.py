@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records import loads, read_lines
+from snowball.records import conform, loads, read_lines
 
 Entry = dict[str, Any]
 """One line of an audit."""
@@ -80,21 +80,5 @@ def read_audit(path: str | Path) -> list[Entry]:
     """The rounds of an audit, without a last line that a crash or a full disk tore."""
     if not Path(path).is_file():
         raise RunError(f"there is no audit in {path}: it is no file")
-    return [_entry(loads(line, place), place) for line, place in read_lines(Path(path))]
-
-
-def _entry(value: Any, place: str) -> Entry:
-    """What a line holds, or a sentence that says what is wrong with it."""
-    if not isinstance(value, dict):
-        raise RunError(f"{place} is not a round of an audit: an object was expected, got {type(value).__name__}")
-    for name, fits in FIELDS.items():
-        if name not in value:
-            raise RunError(f"{place} is not a round of an audit: it has no {name!r}")
-        if not fits(value[name]):
-            raise RunError(f"{place} is not a round of an audit: its {name!r} cannot be {_shown(value[name])}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    """The start of a value on one line, with nothing in it that a terminal would obey."""
-    return ascii(value)[:60]
+    lines = read_lines(Path(path))
+    return [conform(loads(line, place), FIELDS, f"{place} is not a round of an audit") for line, place in lines]

@@ -248,20 +248,30 @@ PARALLEL = ("malicious", "elected", "map")
 
 def _record(line: bytes, place: str) -> Record:
     """The record on a line, or a sentence that says what is wrong with it."""
-    record = loads(line, place)
-    if not isinstance(record, dict):
-        raise RunError(f"{place} is not a round's record: an object was expected, got {type(record).__name__}")
-    record = OPTIONAL | record
-    for name, fits in FIELDS.items():
-        if name not in record:
-            raise RunError(f"{place} is not a round's record: it has no {name!r}")
-        if not fits(record[name]):
-            raise RunError(f"{place} is not a round's record: its {name!r} cannot be {str(record[name])[:60]}")
+    record = conform(loads(line, place), FIELDS, f"{place} is not a round's record", OPTIONAL)
     for name in PARALLEL:
         if record[name] is not None and len(record[name]) != len(record["participants"]):
             counts = f"{len(record['participants'])} participants and {len(record[name])} of {name!r}"
             raise RunError(f"{place} is not a round's record: it has {counts}")
     return record
+
+
+def conform(
+    value: Any, fields: Mapping[str, Callable[[Any], bool]], fault: str, optional: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """An object from a file, if it has these fields and each passes its check; else `fault`, and why.
+
+    What is shown of a value is on one line, with nothing in it that a terminal would obey.
+    """
+    if not isinstance(value, dict):
+        raise RunError(f"{fault}: an object was expected, got {type(value).__name__}")
+    found = {**(optional or {}), **value}
+    for name, fits in fields.items():
+        if name not in found:
+            raise RunError(f"{fault}: it has no {name!r}")
+        if not fits(found[name]):
+            raise RunError(f"{fault}: its {name!r} cannot be {ascii(found[name])[:60]}")
+    return found
 
 
 def _object(path: Path) -> dict[str, Any]:

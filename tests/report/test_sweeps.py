@@ -269,11 +269,11 @@ PLACE = {"data.name": "mnist", "attack.name": "cba", "defense.name": "krum", "se
         ({"runs": [{"folder": "a", "at": {"seed": 1}}]}, "its 'runs' cannot be"),
         ({"runs": [{"folder": "a", "at": PLACE | {"seed": "1"}}]}, "its 'runs' cannot be"),
         ({"runs": [{"folder": "a", "at": PLACE}] * 2}, "it names 2 runs, 1 distinct"),
-        ({"axes": "seed"}, "its 'axes' cannot be seed"),
+        ({"axes": "seed"}, "its 'axes' cannot be 'seed'"),
         ({"name": 7}, "its 'name' cannot be 7"),
         ({"title": ["<b>"]}, r"its 'title' cannot be \['<b>'\]"),
         ({"published": 3}, "its 'published' cannot be 3"),
-        ({"table": "rows"}, "its 'table' cannot be rows"),
+        ({"table": "rows"}, "its 'table' cannot be 'rows'"),
         ({"figure": []}, r"its 'figure' cannot be \[\]"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from snowball.errors import SettingError
 from snowball.records import PAIRS, Record, RunFolder
-from snowball.report.sweeps import METRICS, Run, Sweep
+from snowball.report.sweeps import METRICS, Run, Sweep, mixed
 from snowball.report.table import ABSENT
 from snowball.tables import suggestion
 
@@ -297,13 +297,6 @@ def over_rounds(runs: Sequence[Run], name: str, histories: Histories) -> tuple[P
     return tuple(
         _point(number, {run: history.get(number, {}).get(name) for run, history in own.items()}) for number in rounds
     )
-
-
-def mixed(runs: Sequence[Run], named: Sequence[str]) -> list[str]:
-    """The settings in which runs differ that are alike in all that is named; seeds are what means are taken over."""
-    others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
-    groups = [alike for _, alike in grouped(runs, named)]
-    return [path for path in others if any(len(grouped(alike, (path,))) > 1 for alike in groups)]
 
 
 def grouped(runs: Sequence[Run], paths: Sequence[str]) -> list[tuple[float | str, list[Run]]]:

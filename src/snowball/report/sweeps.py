@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from snowball.errors import RunError
-from snowball.records import ROUNDS, SUMMARY, read_json
+from snowball.records import ROUNDS, SUMMARY, conform, read_json
 from snowball.report.audit import visible
 from snowball.report.outcomes import METRICS, Metric, Outcome, read_outcome
 from snowball.report.table import SWEEPS, noting
@@ -139,14 +139,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 
 def read_manifest(file: Path, faults: list[str]) -> Sweep:
     """The sweep of a manifest, with no run looked at yet; what is odd about its table is among the faults."""
-    manifest = read_json(file)
-    if not isinstance(manifest, dict):
-        raise RunError(f"{file} is not a sweep's manifest: an object was expected, got {type(manifest).__name__}")
-    for name, fits in FIELDS.items():
-        if name not in manifest:
-            raise RunError(f"{file} is not a sweep's manifest: it has no {name!r}")
-        if not fits(manifest[name]):
-            raise RunError(f"{file} is not a sweep's manifest: its {name!r} cannot be {str(manifest[name])[:60]}")
+    manifest = conform(read_json(file), FIELDS, f"{file} is not a sweep's manifest")
     folder = file.parent.parent
     runs = {entry["folder"]: Run(entry["folder"], folder / entry["folder"], entry["at"]) for entry in manifest["runs"]}
     if len(runs) != len(manifest["runs"]):
@@ -193,11 +186,16 @@ def layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
     """
     table = sweep.table or {}
     rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
-    named = [*rows, *columns]
-    alike = {place(run, named) for run in sweep.runs}
-    others = dict.fromkeys(path for run in sweep.runs for path in run.at if path not in (*named, "seed"))
-    mixed = [path for path in others if len({place(run, [*named, path]) for run in sweep.runs}) > len(alike)]
-    return rows, [*columns, *mixed], table.get("values") or ["backdoor_accuracy", "main_accuracy"]
+    columns = [*columns, *mixed(sweep.runs, [*rows, *columns])]
+    return rows, columns, table.get("values") or ["backdoor_accuracy", "main_accuracy"]
+
+
+def mixed(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
+    """The settings in which runs differ that are alike in all that is named; seeds are what means are taken over."""
+    runs = list(runs)
+    alike = {place(run, named) for run in runs}
+    others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
+    return [path for path in others if len({place(run, [*named, path]) for run in runs}) > len(alike)]
 
 
 def place(run: Run, paths: Iterable[str]) -> str:
