@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from math import floor
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -162,12 +162,28 @@ def load(source: str | Path, assignments: Sequence[str] = ()) -> Experiment:
     A section `peers.NAME` stands in for `defense` where an assignment chooses the defense NAME.
     """
     try:
+        return Preset.open(source).experiment(assignments)
+    except RecursionError as error:
+        raise SettingError(f"the settings of {source} are nested too deeply, or extend themselves") from error
+
+
+class Preset(NamedTuple):
+    """The settings of a preset or a file, and those of its peers, checked: what `load` takes longest for."""
+
+    settings: Settings
+    peers: Settings
+
+    @classmethod
+    def open(cls, source: str | Path) -> Self:
+        """Read a preset or a TOML file."""
         settings = read(source)
         peers = settings.pop("peers", {})
         check_peers(peers)
-        return Experiment.parse(override(with_peer(settings, peers, assignments), assignments, CHOICES))
-    except RecursionError as error:
-        raise SettingError(f"the settings of {source} are nested too deeply, or extend themselves") from error
+        return cls(settings, peers)
+
+    def experiment(self, assignments: Sequence[str]) -> Experiment:
+        """The experiment with assignments over the settings."""
+        return Experiment.parse(override(with_peer(*self, assignments), assignments, CHOICES))
 
 
 def check_peers(peers: Any) -> None:

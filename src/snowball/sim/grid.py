@@ -13,9 +13,9 @@ from typing import Any
 
 from snowball.defenses.settings import Settings, require
 from snowball.errors import SettingError
-from snowball.sim.experiment import CHOICES, Experiment, check_peers, presets, read, with_peer
+from snowball.sim.experiment import CHOICES, Experiment, Preset, presets
 from snowball.sim.grid_file import Block, GridFile, parse
-from snowball.sim.settings import flat, override
+from snowball.sim.settings import flat
 from snowball.tables import suggestion
 
 MOST = 10_000
@@ -121,25 +121,17 @@ def grid_of(name: str, title: str, settings: Settings, folder: Path) -> Grid:
 
 
 def expand(block: Block, folder: Path) -> Iterator[Experiment]:
-    """The runs of a block, each what `load` gives: the first axis varies slowest, the presets fastest."""
-    sources = [opened(preset, folder) for preset in block.preset]
-    for *values, (settings, peers) in product(*block.axes.values(), sources):
+    """The runs of a block: the first axis varies slowest, the presets fastest."""
+    sources = [Preset.open(located(preset, folder)) for preset in block.preset]
+    for *values, preset in product(*block.axes.values(), sources):
         changes = {**block.set, **dict(zip(block.axes, values, strict=True))}
         choices_first = sorted(changes, key=lambda path: path not in CHOICES)
-        assignments = [f"{path}={as_toml(changes[path])}" for path in choices_first]
-        yield Experiment.parse(override(with_peer(settings, peers, assignments), assignments, CHOICES))
+        yield preset.experiment([f"{path}={as_toml(changes[path])}" for path in choices_first])
 
 
-def opened(preset: str, folder: Path) -> tuple[Settings, Settings]:
-    """The settings of a preset or a file, which may be given as seen from a folder, and those of its peers.
-
-    They are read once for all runs: of the time that `load` takes, most goes into checking peers.
-    """
-    beside = preset not in presets() and (folder / preset).is_file()
-    settings = read(folder / preset if beside else preset)
-    peers = settings.pop("peers", {})
-    check_peers(peers)
-    return settings, peers
+def located(preset: str, folder: Path) -> str | Path:
+    """A preset's name, or its file, which may be given as seen from a folder."""
+    return folder / preset if preset not in presets() and (folder / preset).is_file() else preset
 
 
 def as_toml(value: Any) -> str:
