@@ -1,10 +1,14 @@
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from snowball import cli
 from snowball.updates import Updates
 
 
@@ -30,3 +34,18 @@ def worked() -> WorkedExample:
     last = [-1.03, 0.41, -0.83, 0.79, 0.92, 0.37, -1.21, 1.44, 2.63, 1.98]
     totals = [3, 5.4817, 7.3533, 4.7894, 5.4817, 4.1554, 7.5045, 2.9326, 2.5493, 2.5493]
     return WorkedExample(np.column_stack([x, y]), np.array(last)[:, None], totals)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command line; gives exit code, output and errors."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return run

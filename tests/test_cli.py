@@ -31,21 +31,6 @@ DID_YOU_MEAN = "snowball: defense is a section: did you mean defense.name=snowba
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls the command line; gives exit code, output and errors."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code = ended.value.code or 0
-        assert isinstance(code, int)
-        return code, *capsys.readouterr()
-
-    return run
-
-
 def fault(call: Call, *arguments: str | Path) -> str:
     """The one line that a fault is said in."""
     code, _, errors = call(*arguments)

@@ -30,6 +30,8 @@ frame.onload = async () => {
   const enter = (place, text) => { place.value = text; place.dispatchEvent(new view.Event("input", {bubbles: true})); };
   const type = (id, text) => enter(find(id), text);
   const press = (key) => page.activeElement.dispatchEvent(new view.KeyboardEvent("keydown", {key, bubbles: true}));
+  const clip = (writeText) =>
+    Object.defineProperty(view.navigator, "clipboard", {value: {writeText}, configurable: true});
   const shown = () => all("#runs tbody tr").filter((row) => !row.hidden);
   const look = () => ({
     view: page.body.dataset.view, title: find("run-title").textContent, round: find("round-number").textContent,
@@ -98,6 +100,9 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
         all("#choice a")[1].click(); await rest(); await rest(); seen.run = look();
         type("round", 1); await rest(); seen.slid = look();
         find("next").click(); await rest(); seen.next = look();
+        clip(async () => { throw new Error("not allowed"); });
+        find("copy").click(); await rest(); seen.refused = find("copied").textContent;
+        clip(async (text) => { seen.clip = text; });
         find("copy").click(); await rest(); seen.copied = find("copied").textContent;
         view.history.back(); await rest(); await rest(); seen.back = look();
         view.history.forward(); await rest(); await rest(); seen.forward = look();""",
@@ -115,7 +120,9 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     )
     assert (seen["slid"]["round"], seen["next"]["round"]) == ("2 of 4", "3 of 4")
     assert "round=3" in seen["next"]["address"]
-    assert seen["copied"] == "copied" or seen["copied"].endswith(seen["next"]["address"])
+    assert seen["refused"] == seen["clip"]  # where the clipboard is kept from pages, the link is shown
+    assert seen["clip"].endswith(seen["next"]["address"])
+    assert seen["copied"] == "copied"
     assert (seen["back"]["view"], seen["back"]["scrolled"]) == ("overview", 300)
     assert (seen["forward"]["view"], seen["forward"]["round"]) == ("run", "3 of 4")
 

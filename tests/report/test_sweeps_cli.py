@@ -8,26 +8,10 @@ from pathlib import Path
 import pytest
 from sweeps_made import AXES, make_run, make_sweep, run_name
 
-from snowball import cli
 from snowball.cli import reports
 
 Call = Callable[..., tuple[int, str, str]]
 FIRST = {path: values[0] for path, values in AXES.items()}
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls `snowball report`; gives exit code, output and errors."""
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["snowball", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        code = ended.value.code or 0
-        assert isinstance(code, int)
-        return code, *capsys.readouterr()
-
-    return run
 
 
 def cells(output: str, row: str) -> list[str]:
@@ -38,7 +22,7 @@ def cells(output: str, row: str) -> list[str]:
 
 def test_paper_shows_the_tables_of_sweeps_beside_the_published_numbers(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, published="label-skew", there=lambda at: (at["defense.name"], at["seed"]) != ("krum", 2))
-    code, output, errors = call(tmp_path, "--paper")
+    code, output, errors = call("report", tmp_path, "--paper")
     assert (code, errors) == (0, "")
     assert "cpu/table1: A made-up table\n" in output
     assert cells(output, "snowball") == ["0.4 ± 0.1 (0.21)", "82.0 ± 1.0 (98.72)"]
@@ -49,7 +33,7 @@ def test_paper_shows_the_tables_of_sweeps_beside_the_published_numbers(call: Cal
 
 def test_without_paper_runs_are_listed_and_tables_have_no_published_numbers(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, published="label-skew")
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert (code, errors) == (0, "")
     assert cells(output, run_name(FIRST))[:2] == ["ideal", "3"]
     assert cells(output, "snowball") == ["0.4 ± 0.1", "82.0 ± 1.0"]
@@ -59,7 +43,7 @@ def test_without_paper_runs_are_listed_and_tables_have_no_published_numbers(call
 def test_several_folders_are_shown_one_after_the_other(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path / "a", {"seed": [1]}, name="first", title="Of a")
     make_sweep(tmp_path / "b", {"seed": [1]}, name="second", title="Of b")
-    _, output, _ = call(tmp_path / "b", tmp_path / "a", "--paper")
+    _, output, _ = call("report", tmp_path / "b", tmp_path / "a", "--paper")
     assert 0 < output.index("second: Of b") < output.index("first: Of a")
 
 
@@ -72,7 +56,7 @@ def test_faults_are_said_beside_and_the_rest_is_reported(call: Call, tmp_path: P
     third = {**FIRST, "defense.name": "krum", "seed": 3}
     (tmp_path / run_name(third) / "summary.json").unlink()
     (tmp_path / "failed.json").write_text(json.dumps({run_name(third): "no\x1b[2J memory"}))
-    code, output, errors = call(tmp_path, "--paper")
+    code, output, errors = call("report", tmp_path, "--paper")
     assert code == 0
     assert cells(output, "ideal")[0].endswith("[1 of 3]")
     assert cells(output, "krum")[0].endswith("[2 of 3, 1 failed]")
@@ -83,7 +67,7 @@ def test_faults_are_said_beside_and_the_rest_is_reported(call: Call, tmp_path: P
     assert "run.json is not valid JSON" in sentences[1]
     assert f"{second} is not finished" in sentences[2]
     assert sentences[3].endswith(r" failed: no\x1b[2J memory")
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert code == 0
     assert cells(output, second)[1] == "3, unfinished"
     assert len(errors.splitlines()) == 4  # though the run is looked at twice
@@ -94,7 +78,7 @@ def test_a_run_with_torn_rounds_is_left_out_of_the_list(call: Call, tmp_path: Pa
     folder = tmp_path / run_name(FIRST)
     (folder / "summary.json").unlink()
     (folder / "rounds.jsonl").write_text('{"round": 1, "par\n{}\n')
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert code == 0
     assert run_name(FIRST) not in output
     assert run_name({**FIRST, "seed": 2}) in output
@@ -103,10 +87,10 @@ def test_a_run_with_torn_rounds_is_left_out_of_the_list(call: Call, tmp_path: Pa
 
 def test_a_sweep_that_has_not_started_is_shown(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, there=lambda at: False)
-    code, output, errors = call(tmp_path, "--paper")
+    code, output, errors = call("report", tmp_path, "--paper")
     assert (code, errors) == (0, "")
     assert cells(output, "krum") == ["0 of 3", "–"]  # noqa: RUF001
-    assert call(tmp_path)[0] == 0
+    assert call("report", tmp_path)[0] == 0
 
 
 def test_a_narrow_terminal_shows_a_sweep_that_has_not_started(
@@ -116,14 +100,14 @@ def test_a_narrow_terminal_shows_a_sweep_that_has_not_started(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "50")
     make_sweep(tmp_path, there=lambda at: False)
-    code, output, _ = call(tmp_path)
+    code, output, _ = call("report", tmp_path)
     assert code == 0
     assert "0 of 3" in output
 
 
 def test_an_export_to_a_file_is_one_sentence(call: Call, tmp_path: Path) -> None:
     file = make_sweep(tmp_path, {"seed": [1]})
-    code, _, errors = call(tmp_path, "--paper", "--export", file)
+    code, _, errors = call("report", tmp_path, "--paper", "--export", file)
     assert (code, errors) == (2, f"snowball: {file} cannot be used: File exists\n")
 
 
@@ -133,7 +117,7 @@ def test_without_matplotlib_tables_are_written_and_one_sentence_says_what_is_mis
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "snowball.report.pictures", raising=False)
     make_sweep(tmp_path / "sweep", {"seed": [1]}, figure=FIGURE)
-    code, output, errors = call(tmp_path / "sweep", "--export", tmp_path / "out")
+    code, output, errors = call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert (code, errors.count("\n")) == (0, 1)
     assert "matplotlib" in errors
     assert "3 files are in" in output
@@ -142,7 +126,7 @@ def test_without_matplotlib_tables_are_written_and_one_sentence_says_what_is_mis
 @pytest.mark.parametrize("options", [("--paper",), ("--export", "out")])
 def test_no_sweep_is_one_sentence(call: Call, tmp_path: Path, options: tuple[str, ...]) -> None:
     make_run(tmp_path / "run", FIRST)
-    code, _, errors = call(tmp_path, *options)
+    code, _, errors = call("report", tmp_path, *options)
     assert (code, errors) == (2, f"snowball: there is no sweep in {tmp_path}\n")
 
 
@@ -150,27 +134,27 @@ def test_a_manifest_that_is_none_and_nothing_else_is_one_sentence(call: Call, tm
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "a.json").write_text("{}")
     for options in ((), ("--paper",)):
-        code, _, errors = call(tmp_path, *options)
+        code, _, errors = call("report", tmp_path, *options)
         assert code == 2
         assert errors == f"snowball: {tmp_path}/sweeps/a.json is not a sweep's manifest: it has no 'name'\n"
 
 
 def test_plain_runs_are_shown_as_they_were(call: Call, tmp_path: Path) -> None:
     make_run(tmp_path / "good", FIRST)
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert (code, errors) == (0, "")
     assert cells(output, "good")[0] == "ideal"
     assert "standard deviation" not in output
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "run.json").write_text("{")
-    code, _, errors = call(tmp_path)
+    code, _, errors = call("report", tmp_path)
     assert code == 2
     assert errors.count("\n") == 1
 
 
 def test_a_manifest_called_run_is_not_taken_for_a_run(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, {"seed": [1]}, name="run", title="A grid called run")
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert (code, errors) == (0, "")
     assert "sweeps" not in output
     assert "run: A grid called run" in output
@@ -178,14 +162,14 @@ def test_a_manifest_called_run_is_not_taken_for_a_run(call: Call, tmp_path: Path
 
 def test_export_writes_every_table(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path / "sweep", published="label-skew")
-    code, output, errors = call(tmp_path / "sweep", "--paper", "--export", tmp_path / "out")
+    code, output, errors = call("report", tmp_path / "sweep", "--paper", "--export", tmp_path / "out")
     assert (code, errors) == (0, "")
     assert f"3 files are in {tmp_path / 'out'}." in output
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         f"cpu-table1.{ending}" for ending in ("csv", "md", "tex")
     ]
     assert "(0.21)" in (tmp_path / "out" / "cpu-table1.tex").read_text(encoding="utf-8")
-    call(tmp_path / "sweep", "--export", tmp_path / "out")
+    call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert "(0.21)" not in (tmp_path / "out" / "cpu-table1.tex").read_text(encoding="utf-8")
 
 
@@ -195,7 +179,7 @@ FIGURE = {"kind": "bars", "x": "defense.name", "value": "backdoor_accuracy"}
 def test_export_draws_figures_too(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     make_sweep(tmp_path / "sweep", {"seed": [1]}, figure=FIGURE)
-    code, output, errors = call(tmp_path / "sweep", "--export", tmp_path / "out")
+    code, output, errors = call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert (code, errors) == (0, "")
     assert "4 files are in" in output
     assert (tmp_path / "out" / "cpu-table1.svg").is_file()
@@ -203,7 +187,7 @@ def test_export_draws_figures_too(call: Call, tmp_path: Path) -> None:
 
 def test_a_figure_that_cannot_be_drawn_is_one_sentence_beside_the_tables(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path / "sweep", {"seed": [1]}, figure=FIGURE | {"kind": "pie"})
-    code, output, errors = call(tmp_path / "sweep", "--export", tmp_path / "out")
+    code, output, errors = call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert code == 0
     assert errors.count("\n") == 1
     assert "the figure of cpu/table1 cannot be drawn" in errors
@@ -214,7 +198,7 @@ def test_the_page_has_the_sweeps_and_the_faults(call: Call, tmp_path: Path) -> N
     make_sweep(tmp_path, {"seed": [1]}, published="label-skew")
     (tmp_path / run_name(FIRST) / "summary.json").unlink()
     page = tmp_path / "page.html"
-    code, output, errors = call(tmp_path, "--paper", "--html", page)
+    code, output, errors = call("report", tmp_path, "--paper", "--html", page)
     assert code == 0
     assert errors.count("\n") == 1
     assert f"The report is {page}" in output
@@ -226,7 +210,7 @@ def test_the_page_has_the_sweeps_and_the_faults(call: Call, tmp_path: Path) -> N
 def test_a_run_with_a_summary_of_another_version_is_listed_from_its_rounds(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, {"defense.name": ["ideal"], "seed": [1]})
     (tmp_path / run_name(FIRST) / "summary.json").write_text('{"best": 7}')
-    code, output, errors = call(tmp_path)
+    code, output, errors = call("report", tmp_path)
     assert code == 0
     assert cells(output, run_name(FIRST))[1:4] == ["3", "3", "81.0%"]
     assert cells(output, "ideal") == ["0 of 1", "–"]  # noqa: RUF001

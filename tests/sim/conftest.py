@@ -1,9 +1,13 @@
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.sim.settings import override
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 SETTINGS = {
     "seed": 3,

@@ -5,6 +5,7 @@ from pathlib import Path
 from socket import socket
 
 import pytest
+from tiny_grids import FINE, block
 
 from snowball.errors import RunError
 from snowball.sim import lock
@@ -15,21 +16,7 @@ from snowball.sim.lock import alone, belonging
 from snowball.sim.run import run
 from snowball.sim.sweep import News, fault_of, prepare, sweep
 
-TINY = """# Four runs of seconds
-[[grid]]
-preset = "demo"
-[grid.set]
-rounds = 2
-cohort = 4
-"data.clients" = 5
-"data.examples" = 100
-"data.minimum" = 5
-"training.epochs" = 1
-"attack.malicious" = 0.25
-[grid.axes]
-"defense.name" = ["fedavg", "krum"]
-seed = [1, 2]
-"""
+SEEDS = FINE + "seed = [1, 2]\n"
 
 
 class Pretending:
@@ -55,7 +42,7 @@ class Pretending:
 
 @pytest.fixture
 def grid(tmp_path: Path) -> Grid:
-    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(block(SEEDS), encoding="utf-8")
     return read_grid(tmp_path / "tiny.toml")
 
 
@@ -71,7 +58,7 @@ def test_the_manifest_is_there_before_anything_is_played(grid: Grid, tmp_path: P
 
 
 def test_what_takes_long_waits_at_the_head_of_the_queue(tmp_path: Path) -> None:
-    (tmp_path / "tiny.toml").write_text(f'first = ["krum"]\n{TINY}', encoding="utf-8")
+    (tmp_path / "tiny.toml").write_text(f'first = ["krum"]\n{block(SEEDS)}', encoding="utf-8")
     plan = prepare(read_grid(tmp_path / "tiny.toml"), tmp_path / "out")
     assert [each.experiment.defense.name for each in plan.waiting] == ["krum", "krum", "fedavg", "fedavg"]
 

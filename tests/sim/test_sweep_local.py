@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_grids import FINE, IMPOSSIBLE, REFUSED, block
 
-from snowball import cli
 from snowball.records import RunFolder
 from snowball.sim.forkserver import warm
 from snowball.sim.grid import PlannedRun, read_grid
@@ -20,34 +20,21 @@ from snowball.sim.lock import LOCK, alone
 from snowball.sim.run import is_finished, run
 from snowball.sim.side_by_side import SideBySide, leave_with_parent, start
 
-TINY = """# Some runs of seconds
-[[grid]]
-preset = "demo"
-[grid.set]
-rounds = 3
-cohort = 4
-"data.clients" = 5
-"data.examples" = 100
-"data.minimum" = 5
-"training.epochs" = 1
-"attack.malicious" = 0.25
-"""
-FINE = '[grid.axes]\n"defense.name" = ["fedavg", "krum"]\nseed = [1, 2]\n'
-IMPOSSIBLE = '[grid.axes]\n"defense.clusters" = [4]\n"defense.name" = ["snowball"]\n'
-REFUSED = "4 clusters need over 4 updates, got 4"
+TITLE = "# Some runs of seconds\n"
+SEEDS = FINE + "seed = [1, 2]\n"
 PATIENCE = 120.0
 
 
 @pytest.fixture
 def fine(tmp_path: Path) -> Path:
     """A grid of four runs."""
-    return written(tmp_path, TINY + FINE)
+    return written(tmp_path, TITLE + block(SEEDS, 3))
 
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
     """The same with one run before them that is refused."""
-    return written(tmp_path, TINY + IMPOSSIBLE + TINY.partition("\n")[2] + FINE)
+    return written(tmp_path, TITLE + block(IMPOSSIBLE, 3) + block(SEEDS, 3))
 
 
 def written(folder: Path, text: str) -> Path:
@@ -156,19 +143,6 @@ def holders(out: Path) -> list[int]:
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls the command line; gives exit code, output and errors."""
-
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return command
-
-
 def test_a_sweep_says_what_came_of_it_and_tries_again_when_asked(call: Call, mixed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, output, errors = call("sweep", mixed, "--out", out, "--jobs", "2")
@@ -269,7 +243,7 @@ def in_mid_run(out: Path) -> bool:
 @pytest.fixture
 def longer(tmp_path: Path) -> Path:
     """A grid of runs that last long enough to be stopped."""
-    return written(tmp_path, (TINY + FINE).replace("rounds = 3", "rounds = 6").replace("[1, 2]", "[1]"))
+    return written(tmp_path, block(FINE + "seed = [1]\n", 6))
 
 
 def test_killed_without_warning_a_sweep_goes_on_to_the_same_records(

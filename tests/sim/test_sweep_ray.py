@@ -10,6 +10,7 @@ from socket import socket
 from typing import Any
 
 import pytest
+from tiny_grids import IMPOSSIBLE, REFUSED, block
 
 from snowball.records import RunFolder
 from snowball.sim.grid import read_grid
@@ -17,20 +18,6 @@ from snowball.sim.run import is_finished, run
 
 pytest.importorskip("ray", reason="ray is not installed: `make test-flower` has an environment for it")
 
-TINY = """# Some runs of seconds
-[[grid]]
-preset = "demo"
-[grid.set]
-rounds = 2
-cohort = 4
-"data.clients" = 5
-"data.examples" = 100
-"data.minimum" = 5
-"training.epochs" = 1
-"attack.malicious" = 0.25
-"""
-FINE = '[grid.axes]\n"defense.name" = ["fedavg", "krum"]\n'
-IMPOSSIBLE = '[grid.axes]\n"defense.clusters" = [4]\n"defense.name" = ["snowball"]\n'
 PATIENCE = 300.0
 
 
@@ -38,7 +25,7 @@ PATIENCE = 300.0
 def grid(tmp_path: Path) -> Path:
     """Two runs and, before them, one that is refused."""
     file = tmp_path / "tiny.toml"
-    file.write_text(TINY + IMPOSSIBLE + TINY.partition("\n")[2] + FINE, encoding="utf-8")
+    file.write_text(block(IMPOSSIBLE) + block(), encoding="utf-8")
     return file
 
 
@@ -75,9 +62,8 @@ def test_runs_come_back_as_they_are_played_here(grid: Path, tmp_path: Path) -> N
     out, runs = tmp_path / "out", read_grid(grid).runs
     code, output, errors = finish(begin(grid, out, "--jobs", "2"))
     assert (code, errors) == (1, "")
-    sentence = "4 clusters need over 4 updates, got 4"
-    assert json.loads((out / "failed.json").read_text(encoding="utf-8")) == {runs[0].name: sentence}
-    assert f"{runs[0].name} failed: {sentence}\n" in output
+    assert json.loads((out / "failed.json").read_text(encoding="utf-8")) == {runs[0].name: REFUSED}
+    assert f"{runs[0].name} failed: {REFUSED}\n" in output
     for planned in runs[1:]:
         list(run(planned.experiment, tmp_path / "here" / planned.name))
         assert is_finished(out / planned.name, planned.experiment)
