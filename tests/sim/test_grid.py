@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from snowball.defenses import Snowball
 from snowball.errors import SettingError
 from snowball.report.figures import read_request
 from snowball.report.sweeps import METRICS, published_numbers
@@ -204,8 +205,15 @@ SIZES = {
 }
 """Cells of the paper's tables and of what its figures show, and seeds a cell."""
 
-SMALLER = {"vae-training": (3 * 3, 1), "vae-size": (3 * 3, 1), "table6": (7, 3)}
-"""What the versions for two cores do not have in the same number of cells with one seed."""
+SMALLER = {
+    "vae-training": (3 * 3, 1),
+    "vae-size": (3 * 3, 1),
+    "table5": (7 * 3 * 3, 1),
+    "table6": (7, 3),
+    "poison-ratio": (4 * (5 + 3), 1),
+    "defaults": (5 * 2, 1),
+}
+"""What the versions for two cores have in another number of cells, or of seeds than one, or alone."""
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +224,8 @@ def shipped() -> dict[str, Grid]:
 
 def test_shipped_grids_have_a_run_for_every_cell_and_seed(shipped: dict[str, Grid]) -> None:
     cells = {f"paper/{name}": size for name, size in SIZES.items()}
-    cells |= {f"cpu/{name}": SMALLER.get(name, (size, 1)) for name, (size, _) in SIZES.items()}
+    cells |= {f"cpu/{name}": (size, 1) for name, (size, _) in SIZES.items()}
+    cells |= {f"cpu/{name}": size for name, size in SMALLER.items()}
     found = {}
     for name, grid in shipped.items():
         places = {tuple(value for path, value in run.at.items() if path != "seed") for run in grid.runs}
@@ -231,20 +240,33 @@ def test_what_tables_have_in_common_is_run_once(shipped: dict[str, Grid], family
     tables = names[f"{family}/table1"] | names[f"{family}/table2"]
     for part in ("table3", "curves", "updates", "distances"):
         assert names[f"{family}/{part}"] <= tables, part
-    seeds = 3 if family == "paper" else 1
-    assert len(names[f"{family}/table5"] & tables) == 7 * seeds
-    assert len(names[f"{family}/table6"] & tables) == seeds
-    assert len(names[f"{family}/poison-ratio"] & tables) == 2 * 4 * seeds
-    judged = {run.name for run in shipped[f"{family}/vae-size"].runs}
-    assert len(judged & names[f"{family}/vae-training"]) == seeds
+    shared = {part: len(names[f"{family}/{part}"] & tables) for part in ("table5", "table6", "poison-ratio")}
+    full = family == "paper"
+    assert shared == (
+        {"table5": 21, "table6": 3, "poison-ratio": 24} if full else dict.fromkeys(shared, 0) | {"poison-ratio": 4}
+    )
+    assert len(names[f"{family}/table5"] & names[f"{family}/poison-ratio"]) == (12 if full else 4)
+    assert len(names[f"{family}/vae-size"] & names[f"{family}/vae-training"]) == (3 if full else 1)
 
 
-def test_shipped_grids_are_of_their_own_family(shipped: dict[str, Grid]) -> None:
+def test_the_defaults_are_compared_with_runs_of_the_tables(shipped: dict[str, Grid]) -> None:
+    tables = {run.name for part in ("table1", "table2") for run in shipped[f"cpu/{part}"].runs}
+    own = [run for run in shipped["cpu/defaults"].runs if run.name not in tables]
+    assert len(own) == 5
+    for run in own:
+        built = run.experiment.defense.build()
+        assert isinstance(built, Snowball)
+        assert (built.clusters, built.ballot_floor) == (Snowball().clusters, Snowball().ballot_floor)
+
+
+def test_shipped_grids_train_as_their_family_does(shipped: dict[str, Grid]) -> None:
     own = {name: load(name) for name in presets() if name != "demo"}
     for name, grid in shipped.items():
+        family = name.partition("/")[0]
         for run in grid.runs:
-            preset = own[f"{name.partition('/')[0]}/{run.at['data.name']}"]
-            assert (run.experiment.rounds, run.experiment.training) == (preset.rounds, preset.training)
+            preset = own[f"{family}/{run.at['data.name']}"]
+            assert run.experiment.training == preset.training
+            assert run.experiment.rounds == preset.rounds or (family == "cpu" and run.experiment.rounds < preset.rounds)
 
 
 def test_reports_know_what_shipped_grids_ask_for(shipped: dict[str, Grid]) -> None:
@@ -266,5 +288,5 @@ def test_every_published_number_has_its_runs(shipped: dict[str, Grid], key: str)
 
 def test_every_grid_is_listed_with_what_it_is() -> None:
     listed = grids()
-    assert {name.partition("/")[2] for name in listed} == set(SIZES)
+    assert {name.partition("/")[2] for name in listed} == {*SIZES, *SMALLER}
     assert all(title and not re.search(r"[#.]", title) for title in listed.values())
