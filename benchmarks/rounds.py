@@ -9,7 +9,7 @@ layers that vote by default, as float32, one safetensors file a world.
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,12 +92,12 @@ class Round:
     infected: torch.Tensor  # (n,) bool
 
 
-def capture(world: World, workers: int = 2) -> dict[str, torch.Tensor]:
-    """Simulate a world and keep the chosen rounds as flat tensors named round/what."""
+def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -> dict[str, torch.Tensor]:
+    """Simulate up to the last of some rounds, and keep these as flat tensors named round/what."""
     kept: dict[str, torch.Tensor] = {}
 
     def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
-        if number not in world.rounds:
+        if number not in rounds:
             return
         for layer in voting_layers(updates.layout, "ends"):
             shape = updates.layout.shapes[updates.layout.names.index(layer)]
@@ -108,15 +108,15 @@ def capture(world: World, workers: int = 2) -> dict[str, torch.Tensor]:
         kept[f"{number}/clients"] = torch.tensor([int(client) for client in updates.clients])
         kept[f"{number}/infected"] = torch.tensor(malicious)
 
-    federation = Federation.of(Experiment.parse(world.settings()))
-    for _ in simulate(federation, partial(Processes, workers=workers), first_state(federation), observe):
-        pass
+    federation = Federation.of(experiment)
+    for record in simulate(federation, partial(Processes, workers=workers), first_state(federation), observe):
+        if record["round"] == max(rounds):
+            break
     return kept
 
 
-def read(file: Path) -> Iterator[Round]:
-    """The rounds of a world's file, first to last."""
-    tensors = load_file(file)
+def kept_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
+    """The rounds that were captured, first to last."""
     for number in sorted({int(name.split("/")[0]) for name in tensors}):
         prefix = f"{number}/layer/"
         layers = {name.removeprefix(prefix): tensors[name] for name in sorted(tensors) if name.startswith(prefix)}
@@ -124,6 +124,11 @@ def read(file: Path) -> Iterator[Round]:
         yield Round(
             number, Updates.from_layers(layers, tensors[f"{number}/examples"], clients), tensors[f"{number}/infected"]
         )
+
+
+def read(file: Path) -> Iterator[Round]:
+    """The rounds of a world's file, first to last."""
+    return kept_rounds(load_file(file))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -137,7 +142,7 @@ def main(arguments: Sequence[str]) -> None:
         file = options.folder / f"{name}.safetensors"
         if not file.exists():
             start = time.perf_counter()
-            save_file(capture(WORLDS[name]), file)
+            save_file(capture(Experiment.parse(WORLDS[name].settings()), WORLDS[name].rounds), file)
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
 
 
