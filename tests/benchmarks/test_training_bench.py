@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import tables
+import speed_tables
 import training
 import whole_round
+import words
 import workloads
 from snowball import cli
 from snowball.sim.processes import cores
@@ -123,13 +124,13 @@ def test_what_is_made_up_is_enough_for_every_workload(tmp_path: Path) -> None:
 def test_the_tables_of_the_documentation_are_made_of_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    assert tables.training().count("\n") == 1  # nothing is measured yet
+    monkeypatch.setattr(words, "RESULTS", tmp_path)
+    assert speed_tables.training().count("\n") == 1  # nothing is measured yet
     trained: dict[str, Any] = dict.fromkeys(FACTS, 0.5) | {"name": "cnn serial", "parallel_efficiency": None}
     times = {"seconds": 2.0, "reference_seconds": 8.0, "ratio": 4.0, "one_thread_seconds": 6.0}
     whole = {"name": "round bottom-up", "data": "mnist", **times, "ratio_to_one_thread": 3.0}
     rest = {"name": "rest", "shares": {"train": 0.875, "draw": 0.125}}
     (tmp_path / "bench-training.json").write_text(json.dumps({"cases": [trained, whole, rest]}), encoding="utf-8")
-    assert "| cnn serial | 0.5 | 0.5 | 0.5 | 50.0 | 50.0 | - | 0.5 | " in tables.training()
-    assert "| bottom-up | mnist | 2 | 8 | 4 | 6 | 3 |" in tables.whole_round()
-    assert "| train | 87.5 |\n| draw | 12.5 |" in tables.whole_round()
+    assert "| cnn serial | 0.5 | 0.5 | 0.5 | 50.0 | 50.0 | - | 0.5 | " in speed_tables.training()
+    assert "| bottom-up | mnist | 2 | 8 | 4 | 6 | 3 |" in speed_tables.whole_round()
+    assert "| train | 87.5 |\n| draw | 12.5 |" in speed_tables.whole_round()

@@ -1,0 +1,99 @@
+"""Tables of what the defaults were decided by."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from words import markdown, percent, result
+
+
+def judges() -> str:
+    """Error rates of the judges."""
+    worlds = result("choices")["judges"]
+    names = next(iter(worlds.values()))
+    rows = (
+        [world, *(f"{percent(row[name]['fpr'])} / {percent(row[name]['fnr'])}" for name in names)]
+        for world, row in worlds.items()
+    )
+    return markdown(("FPR / FNR, %", *(f"`{name}`" for name in names)), rows)
+
+
+def seats(table: str) -> str:
+    """Infected among the selectees, small federations of one size and their seeds together."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for world, row in result("choices")[table].items():
+        group = counts.setdefault(re.sub(r"-s\d$", "", world), {})
+        for setting, found in row.items():
+            sums = group.setdefault(setting, [0, 0])
+            sums[0] += found["infected"]
+            sums[1] += found["of"]
+    settings = list(dict.fromkeys(setting for row in counts.values() for setting in row))
+    settings.sort(key=lambda setting: setting == "gap")
+    rows = [[world, str(next(iter(row.values()))[1]), *_infected(row, settings)] for world, row in counts.items()]
+    return markdown(("infected among the selectees", "selectees", *settings), [*rows, _totals(counts, settings)])
+
+
+def floors() -> str:
+    """Infected among the selectees for each floor, and a line that counts how many selectees it changes."""
+    changed: dict[str, int] = {}
+    for row in result("choices")["floors"].values():
+        for floor, found in row.items():
+            changed[floor] = changed.get(floor, 0) + found["changed"]
+    return f"{seats('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
+
+
+def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
+    return [str(row[setting][0]) if setting in row else "-" for setting in settings]
+
+
+def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
+    """A last line that adds up what can be compared: the worlds in which every setting could be tried."""
+    whole = [row for row in counts.values() if set(row) == set(settings)]
+    seats = sum(next(iter(row.values()))[1] for row in whole)
+    return [
+        f"all {len(whole)} complete lines",
+        str(seats),
+        *(str(sum(row[name][0] for row in whole)) for name in settings),
+    ]
+
+
+def rounds() -> str:
+    """Infected among the selectees by round, all worlds together but the one that the paper itself gives up."""
+    sums: dict[int, list[int]] = {}
+    for world, row in result("choices")["rounds"].items():
+        for number, counted in row.items():
+            pair = sums.setdefault(int(number), [0, 0])
+            if world != "mnist-skewed":
+                pair[0] += counted["infected"]
+                pair[1] += counted["of"]
+    numbers = sorted(sums)
+    rows = [["infected", *(str(sums[number][0]) for number in numbers)]]
+    rows.append(["selectees", *(str(sums[number][1]) for number in numbers)])
+    return markdown(("round", *map(str, numbers)), rows)
+
+
+def found() -> str:
+    """How many clusters the Gap statistic finds."""
+    rows = ([world, ", ".join(map(str, numbers))] for world, numbers in result("choices")["found"].items())
+    return markdown(("first round of", "clusters found with seeds 0 to 5"), rows)
+
+
+def cohorts() -> str:
+    """Accuracies of small federations."""
+    runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
+    for run in result("cohorts")["runs"]:
+        runs.setdefault((run["sites"], run["infected"]), {}).setdefault(run["defense"], []).append(run["last"])
+    names = list(dict.fromkeys(name for row in runs.values() for name in row))
+    rows = (
+        [f"{sites}, {infected} infected", *(_accuracies(row.get(name, [])) for name in names)]
+        for (sites, infected), row in runs.items()
+    )
+    return markdown(("main / backdoor accuracy, %", *names), rows)
+
+
+def _accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
+    """The mean main accuracy, and the backdoor accuracy of every seed."""
+    if not lasts:
+        return "-"
+    main = sum(last["main_accuracy"] for last in lasts) / len(lasts)
+    backdoors = ", ".join(f"{100 * last['backdoor_accuracy']:.0f}" for last in lasts)
+    return f"{100 * main:.0f} / {backdoors}"

@@ -1,0 +1,119 @@
+"""Tables of what runs came to: the demo, every defense, every attack, every data set."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from snowball.attacks import ATTACKS
+from words import RESULTS, markdown, number, percent, result
+
+PAPER = [
+    "ideal",
+    "fedavg",
+    "krum",
+    "crfl",
+    "rlr",
+    "fldetector",
+    "dnc",
+    "flame",
+    "flip",
+    "voting-random",
+    "voting-center",
+    "snowball-minus",
+    "snowball",
+]
+"""The thirteen of the paper's tables, in their order."""
+
+AGAINST = ("fedavg", "snowball", "ideal")
+
+
+def demo() -> str:
+    """The demo, seed by seed: the summaries of its runs."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        rates = [percent(summary["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
+        rows.append([*file.stem.split("-"), *rates, percent(summary["false_positive_rate"])])
+    return markdown(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
+
+
+def comparison() -> str:
+    """Every defense in the demo's federation: accuracies of the last round, and whom it elected."""
+    runs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in result("compare")["runs"]:
+        runs.setdefault((run["defense"], run["variant"] or ""), {})[run["attack"]] = run
+    order = {name: place for place, name in enumerate(PAPER)}
+    rows = []
+    for (name, variant), attacks in sorted(runs.items(), key=lambda item: (order.get(item[0][0], len(order)), item[0])):
+        cells = [cell for attack in ("cba", "dba") for cell in _headline(attacks[attack])]
+        rows.append([f"[{name}]({name}.md)", variant, *cells])
+    heads = [f"{attack} {what}" for attack in ("CBA", "DBA") for what in ("main", "backdoor", "FPR", "FNR")]
+    return markdown(("defense", "variant", *heads), rows)
+
+
+def _headline(run: Mapping[str, Any]) -> list[str]:
+    """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
+    accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
+    rates = (*accuracies, run["false_positive_rate"], run["false_negative_rate"])
+    return ["-" if value is None else percent(value) for value in rates]
+
+
+def one_defense(name: str) -> str:
+    """What a defense does in the demo's federation, and what it costs a server."""
+    rows = []
+    for run in result("compare")["runs"]:
+        if run["defense"] == name:
+            best = [percent(run["best"][key]) for key in ("main_accuracy", "backdoor_accuracy")]
+            rows.append([run["attack"].upper(), run["variant"] or "", *best, *_headline(run)])
+    heads = ("best main", "backdoor then", "last main", "last backdoor", "FPR", "FNR")
+    accuracies = markdown(("attack", "variant", *heads), rows)
+    times = [
+        f"{number(case['times_fedavg'])} times FedAvg's {number(case['reference_seconds'])} s ({size})"
+        for case in result("bench-elections")["cases"]
+        if (size := case["name"].removeprefix(f"{name} ")) != case["name"] and "times_fedavg" in case
+    ]
+    note = "In the [demo's federation](../simulator.md), all in per cent; see [all defenses side by side](README.md)."
+    return f"{note}\n\n{accuracies}\n\nOn the server: {', '.join(times)}."
+
+
+def attacks() -> str:
+    """Every attack against FedAvg and Snowball: accuracies of the last round, and whom Snowball elected."""
+    runs: dict[str, dict[str, dict[str, Any]]] = {}
+    for run in result("attacks")["runs"]:
+        runs.setdefault(run["attack"], {})[run["defense"]] = run
+    rows = []
+    for name, by_defense in runs.items():
+        cells = [_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
+        rows.append([f"[{name}]({name}.md)", ATTACKS[name].view, *cells, *_headline(by_defense["snowball"])[2:]])
+    heads = ("main / backdoor accuracy, %", "sees", *AGAINST, "infected elected", "benign left out")
+    return markdown(heads, rows)
+
+
+def _pair(last: Mapping[str, float | None]) -> str:
+    """Main and backdoor accuracy; the main one alone where there is no backdoor."""
+    both = (last["main_accuracy"], last["backdoor_accuracy"])
+    return " / ".join(percent(value) for value in both if value is not None)
+
+
+def one_attack(name: str) -> str:
+    """What an attack does in the demo's federation; one on texts, in that of Sent140."""
+    file, key, value = ("attacks", "attack", name) if name != "text" else ("worlds", "data", "sent140")
+    where = "[demo's federation](../simulator.md)" if name != "text" else "federation of [`cpu/sent140`](../data.md)"
+    rows = [[_called(run), *_headline(run)] for run in result(file)["runs"] if run[key] == value]
+    heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
+    return f"In the {where}, last round, all in per cent; see [all attacks](README.md).\n\n{markdown(heads, rows)}"
+
+
+def worlds() -> str:
+    """Every data set at a size for two cores."""
+    rows = []
+    for run in result("worlds")["runs"]:
+        minutes = f"{sum(run['seconds'].values()) / 60:.1f}"
+        rows.append([run["data"], _called(run), *_headline(run), minutes])
+    heads = ("data", "defense", "main", "backdoor", "infected elected", "benign left out", "minutes")
+    return markdown(heads, rows)
+
+
+def _called(run: Mapping[str, Any]) -> str:
+    """A run's defense, and its variant where there are several."""
+    return ", ".join(filter(None, (run["defense"], run.get("variant"))))

@@ -1,0 +1,120 @@
+"""Tables of how fast it is: elections, training, rounds, defenses, loading, growth."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import words
+from words import markdown, number, percent, result
+
+
+def elections() -> str:
+    """Our elections beside the plain ones."""
+    rows = []
+    for case in result("bench-elections")["cases"]:
+        if "times_fedavg" in case:
+            continue
+        numbers = [number(case[key]) for key in ("seconds", "reference_seconds", "ratio")]
+        rows.append([case["name"], *numbers, f"{case['agree']} of {case['of']}" if "agree" in case else "-"])
+    return markdown(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
+
+
+def training() -> str:
+    """Every way to train, on each network."""
+    keys = ("samples_per_second", "ratio", "ratio_per_core")
+    rows = []
+    for case in measured("samples_per_second"):
+        peaks = ("share_of_peak", "share_of_peak_beside")
+        shares = [_share(case[key]) for key in (*peaks, "parallel_efficiency")]
+        moved = number(case["bytes_moved"] / 2**20) if case["bytes_moved"] else "-"
+        rows.append([case["name"], *(number(case[key]) for key in keys), *shares, number(case["peak_mib"]), moved])
+    heads = (
+        "samples/s",
+        "x plain",
+        "x plain a core",
+        "of the peak",
+        "of that beside",
+        "efficiency",
+        "memory, MiB",
+        "moved, MiB",
+    )
+    return markdown(("network, way", *heads), rows)
+
+
+def whole_round() -> str:
+    """A round beside the plain one, and what it is made of."""
+    keys = ("seconds", "reference_seconds", "ratio", "one_thread_seconds", "ratio_to_one_thread")
+    cases = measured("one_thread_seconds")
+    rows = [[case["name"].removeprefix("round "), case["data"], *(number(case[key]) for key in keys)] for case in cases]
+    heads = ("round", "data", "ours, s", "plainly, s", "ratio", "plainly on one thread, s", "ratio")
+    shares = [[name, _share(share)] for case in measured("shares") for name, share in case["shares"].items()]
+    return f"{markdown(heads, rows)}\n\n{markdown(('part of a round, with the default judge', 'share, %'), shares)}"
+
+
+def measured(fact: str) -> list[dict[str, Any]]:
+    """The cases of training that have a fact; none before the first measurement."""
+    if not (words.RESULTS / "bench-training.json").exists():
+        return []
+    return [case for case in result("bench-training")["cases"] if fact in case]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def peers() -> str:
+    """Every defense's time on the server."""
+    cases = [case for case in result("bench-elections")["cases"] if "times_fedavg" in case]
+    sizes = list(dict.fromkeys(case["name"].partition(" ")[2] for case in cases))
+    times = {tuple(case["name"].split(" ", 1)): case for case in cases}
+    names = list(dict.fromkeys(name for name, _ in times))
+    rows = (
+        [
+            name,
+            *(
+                cell
+                for size in sizes
+                for cell in (number(times[name, size][key]) for key in ("seconds", "times_fedavg"))
+            ),
+        ]
+        for name in names
+    )
+    return markdown(("defense", *(head for size in sizes for head in (f"{size}, s", "x FedAvg"))), rows)
+
+
+def loading() -> str:
+    """What it takes to have each data set in memory and dealt out."""
+    rows = []
+    for case in result("loading")["cases"]:
+        size = number(case["bytes"] / 2**20) if "bytes" in case else "-"
+        costs = [number(case.get(key)) for key in ("first_seconds", "first_peak", "seconds", "peak")]
+        dealt = [f"`{case['partition']}`, {case['clients']:,}", number(case["partition_seconds"])]
+        rows.append([case["name"], f"{case['samples']:,}", size, *costs, *dealt])
+    heads = ("first, s", "peak, x size", "afterwards, s", "peak, x size", "dealt, clients", "s")
+    return markdown(("set", "samples", "MiB", *heads), rows)
+
+
+def step() -> str:
+    """Where the time of a training step goes."""
+    measured = result("step")
+    total = sum(measured["microseconds"].values())
+    rows = [[part, number(time), percent(time / total)] for part, time in measured["microseconds"].items()]
+    ideal = f"All its arithmetic at the peak would take {number(measured['ideal_microseconds'])} of {number(total)} µs."
+    ready = f"To have its samples ready takes {number(measured['preparation_microseconds'])} µs before."
+    return f"{markdown(('part', 'µs', '%'), rows)}\n\n{ideal} {ready}"
+
+
+def growth() -> str:
+    """Time and memory by size; series whose size is a round show their first and last points."""
+    cases = result("growth")["cases"]
+    ends = [case for name in ("rounds", "writers") for case in _ends(cases, name)]
+    rows = []
+    for case in [case for case in cases if not case["name"].startswith(("rounds", "writers"))] + ends:
+        rows.append([case["name"], number(case.get("seconds")), number(case.get("mib"))])
+    exponents = ", ".join(f"{name} {value:.2f}" for name, value in result("growth")["exponents"].items())
+    return f"{markdown(('case', 's', 'MiB'), rows)}\n\nExponents: {exponents}."
+
+
+def _ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """The second, the middle and the last case of a series: the first has the start of the workers in it."""
+    own = [case for case in cases if case["name"].startswith(name)]
+    return [own[1], own[len(own) // 2], own[-1]]
