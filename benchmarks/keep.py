@@ -1,0 +1,66 @@
+"""Keeps the records of sweeps small enough to be part of the repository.
+
+    python benchmarks/keep.py runs/cpu benchmarks/results/paper
+
+Takes the shipped grids that were played there and their finished runs, without the defenses' facts, and without maps
+but for the round that a figure shows; numbers have six digits. What the folder held before goes.
+"""
+
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from snowball.records import Record, RunFolder, read_json, write_json
+from snowball.report import read_sweeps
+from snowball.sim.grid import grids
+
+
+def keep(source: Path, target: Path) -> int:
+    """Copy what the reports need; the number of runs."""
+    shipped = grids()
+    sweeps = [sweep for sweep in read_sweeps([source])[0] if sweep.name in shipped]
+    shown: dict[Path, set[int]] = defaultdict(set)
+    for sweep in sweeps:
+        for run in sweep.runs:
+            if run.state == "finished":
+                shown[run.folder] |= {sweep.figure["round"]} if sweep.figure and "round" in sweep.figure else set()
+    if target.exists():
+        shutil.rmtree(target)
+    (target / "sweeps").mkdir(parents=True)
+    for sweep in sweeps:
+        manifest = Path("sweeps") / f"{sweep.name.replace('/', '-')}.json"
+        write_json(target / manifest, read_json(sweep.folder / manifest))
+    for folder, rounds in shown.items():
+        copy(RunFolder.open(folder), target / folder.name, rounds)
+    return len(shown)
+
+
+def copy(run: RunFolder, target: Path, shown: set[int]) -> None:
+    """Write a run anew, without what is left out."""
+    kept = RunFolder.create(target, run.run)
+    for record in run.rounds():
+        kept.append(lean(record, shown))
+    write_json(target / "summary.json", run.summary())
+
+
+def lean(record: Record, shown: set[int]) -> Record:
+    """A round without its facts and, unless it is shown, its map."""
+    left_out = {"facts"} | ({"map"} if record["round"] not in shown else set())
+    return {name: shortened(value) for name, value in record.items() if name not in left_out}
+
+
+def shortened(value: Any) -> Any:
+    """Plain JSON with six digits a number."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, Mapping):
+        return {name: shortened(each) for name, each in value.items()}
+    return [shortened(each) for each in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    source, target = map(Path, sys.argv[1:3])
+    print(f"{keep(source, target)} runs are in {target}")
