@@ -17,6 +17,17 @@ def judges() -> str:
     return markdown(("FPR / FNR, %", *(f"`{name}`" for name in names)), rows)
 
 
+def ranking() -> str:
+    """The published VAE beside the distance, in the same rounds of every data set."""
+    rows = []
+    for case in result("ranking")["cases"]:
+        infected = (str(case["infected"][judge]) for judge in ("distance", "vae"))
+        same = f"{case['same']} of {case['elected']}"
+        rows.append([case["data"], str(case["round"]), f"{case['correlation']:.3f}", same, *infected])
+    heads = ("data", "round", "rank correlation", "elected by both", "infected by distance", "infected by VAE")
+    return markdown(heads, rows)
+
+
 def seats(table: str) -> str:
     """Infected among the selectees, small federations of one size and their seeds together."""
     counts: dict[str, dict[str, list[int]]] = {}

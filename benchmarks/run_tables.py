@@ -1,10 +1,15 @@
 """Tables of what runs came to: the demo, every defense, every attack, every data set."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from snowball.attacks import ATTACKS
+from snowball.report import Sweep, read_sweeps
+from snowball.report.exports import as_markdown
+from snowball.report.grids import grid_of
 from words import RESULTS, markdown, number, percent, result
 
 PAPER = [
@@ -25,6 +30,19 @@ PAPER = [
 """The thirteen of the paper's tables, in their order."""
 
 AGAINST = ("fedavg", "snowball", "ideal")
+
+
+def sweep(name: str, **chosen: Collection[str]) -> str:
+    """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
+    (found,) = (sweep for sweep in sweeps() if sweep.name == name)
+    runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
+    return as_markdown(grid_of(replace(found, runs=runs))).partition("\n")[2].strip()
+
+
+@cache
+def sweeps() -> list[Sweep]:
+    """What was kept of all sweeps."""
+    return read_sweeps([RESULTS / "paper"])[0]
 
 
 def demo() -> str:

@@ -12,6 +12,7 @@ from functools import partial
 import choice_tables
 import run_tables
 import speed_tables
+from snowball.sim.grid import grids
 from words import ROOT
 
 
@@ -23,6 +24,8 @@ def pages(kind: str) -> list[str]:
 TABLES: dict[str, Callable[[], str]] = {
     **{f"defense {name}": partial(run_tables.one_defense, name) for name in pages("defenses")},
     **{f"attack {name}": partial(run_tables.one_attack, name) for name in pages("attacks")},
+    **{f"sweep {name}": partial(run_tables.sweep, name) for name in grids()},
+    "headline": partial(run_tables.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
     "attacks": run_tables.attacks,
     "worlds": run_tables.worlds,
     "comparison": run_tables.comparison,
@@ -31,6 +34,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": speed_tables.training,
     "round": speed_tables.whole_round,
     "judges": choice_tables.judges,
+    "ranking": choice_tables.ranking,
     "floors": choice_tables.floors,
     "clusters": lambda: choice_tables.seats("clusters"),
     "rounds": choice_tables.rounds,

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from snowball.report import Cell, Grid, Sweep, write_exports
-from snowball.report.exports import as_csv, as_latex, as_markdown, file_names, key, latex_text, legend, terminal_tables
+from snowball.report.entries import key, legend
+from snowball.report.exports import as_csv, as_markdown, file_names, terminal_tables
+from snowball.report.latex import as_latex, latex_text
 from snowball.report.sweeps import Run
 from snowball.report.table import markdown_text
 

@@ -53,7 +53,8 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from snowball.report.exports import key, terminal_tables
+    from snowball.report.entries import key
+    from snowball.report.exports import terminal_tables
     from snowball.report.grids import grid_of
 
     console = Console(width=None if sys.stdout.isatty() else WIDE)

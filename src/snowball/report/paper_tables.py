@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from snowball.report.exports import number
+from snowball.report.entries import number
 from snowball.report.grids import FAR, Cell, Grid, grid_of
 from snowball.report.outcomes import METRICS, Metric
 from snowball.report.sweeps import Sweep, published_numbers
