@@ -7,7 +7,7 @@ import pytest
 
 from snowball import records
 from snowball.errors import RunError
-from snowball.records import RunFolder, error_rates, read_json, summarise, write_json
+from snowball.records import RunFolder, error_rates, loads, read_json, summarise, write_json
 
 
 def a_round(number: int, **changes: Any) -> records.Record:
@@ -127,6 +127,14 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
             write_json(tmp_path / name, {})
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["NaN", "Infinity", "-Infinity", "1e999", "-1E+0309", "0.01e00312", "9" * 400 + ".5", "9" * 250 + "e99"],
+)
+def test_numbers_in_a_file_that_no_float_holds_are_null(number: str) -> None:
+    assert loads(f'{{"x": [1.5, {number}]}}'.encode(), "here") == {"x": [1.5, None]}
 
 
 def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:

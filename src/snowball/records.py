@@ -288,9 +288,14 @@ def _dumps(value: Any, **layout: Any) -> str:
 def loads(content: bytes, place: str) -> Any:
     """What JSON says, with null for numbers that are not finite; `place` is where it stands."""
     try:
-        return finite(json.loads(content))
+        return json.loads(content, parse_float=_finite_float, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{place} is not valid JSON: {error}") from error
+
+
+def _finite_float(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _cut_torn_line(file: IO[bytes]) -> int:
