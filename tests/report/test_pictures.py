@@ -12,8 +12,9 @@ import pytest
 from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
-from snowball.report.figures import KINDS, Figure, Panel, Point, Series
+from snowball.report.figures import Figure, Panel, Point, Series
 from snowball.report.pictures import DRAWERS, draw, looks_of, picture, write_pictures
+from snowball.report.request import KINDS
 from snowball.report.sweeps import Sweep, read_sweeps
 
 

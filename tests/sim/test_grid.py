@@ -8,7 +8,7 @@ import pytest
 
 from snowball.defenses import Snowball
 from snowball.errors import SettingError
-from snowball.report.figures import read_request
+from snowball.report.request import read_request
 from snowball.report.sweeps import METRICS, published_numbers
 from snowball.sim.experiment import Experiment, load, presets
 from snowball.sim.grid import Grid, as_toml, grids, read_grid, run_name
