@@ -212,6 +212,7 @@ SMALLER = {
     "table6": (7, 3),
     "poison-ratio": (4 * (5 + 3), 1),
     "defaults": (5 * 2, 1),
+    "effort": (2 * 2 * 2, 1),
 }
 """What the versions for two cores have in another number of cells, or of seeds than one, or alone."""
 
@@ -265,7 +266,7 @@ def test_shipped_grids_train_as_their_family_does(shipped: dict[str, Grid]) -> N
         family = name.partition("/")[0]
         for run in grid.runs:
             preset = own[f"{family}/{run.at['data.name']}"]
-            assert run.experiment.training == preset.training
+            assert run.experiment.training == preset.training or name == "cpu/effort"
             assert run.experiment.rounds == preset.rounds or (family == "cpu" and run.experiment.rounds < preset.rounds)
 
 
