@@ -61,6 +61,8 @@ LOST = {"data.name": "fashion-mnist", "attack.name": "cba", "defense.name": "kru
 
 def make_round(at: At, number: int) -> Record:
     made = FAKES["MAKERS"]["fedavg" if at["defense.name"] == "fedavg" else "snowball"](number)
+    if "margin" in made["facts"]:  # narrow ones, as of real elections
+        made["facts"]["margin"] = [each and each / 50 for each in made["facts"]["margin"]]
     distances = {"benign": 1 / number, "between": 2 / number, "infected": None}
     return made | {"backdoor_accuracy": min(1.0, made["backdoor_accuracy"] + at["seed"] / 100), "distances": distances}
 
@@ -98,6 +100,7 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
         view.scrollTo(0, 300); cell.focus({preventScroll: true}); cell.click(); await rest();
         seen.choice = all("#choice a").map((each) => each.textContent); seen.offered = look();
         all("#choice a")[1].click(); await rest(); await rest(); seen.run = look();
+        seen.ticks = all("#margins .ytick").map((each) => each.textContent);
         type("round", 1); await rest(); seen.slid = look();
         find("next").click(); await rest(); seen.next = look();
         clip(async () => { throw new Error("not allowed"); });
@@ -114,6 +117,7 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     assert (run["view"], run["title"], run["round"]) == ("run", "snowball against cba on mnist, seed 2", "4 of 4")
     assert (run["outcome"], run["picks"], run["infected"], run["scrolled"]) == ("kept the backdoor out", 50, 10, 0)
     assert run["focus"] == "run-title"
+    assert len(set(seen["ticks"])) == len(seen["ticks"]) > 2  # with digits enough to be told apart
     assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")
     assert re.fullmatch(
         r"The last elected, client-\d+, led the first left out, client-\d+, by [\d.]+ \(score\)\.", seen["slid"]["lead"]

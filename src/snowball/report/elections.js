@@ -123,6 +123,6 @@ function drawMargins() {
     line: { color: colour("defense"), width: 2 }, marker: { size: 6, color: colour("defense") },
     text: leads.map((each) => (each ? plain(`${digits(each.value)} by ${each.by}`) : "")), hovertemplate: "round %{x}: %{text}<extra></extra>",
   };
-  const yaxis = axis({ tickformat: ".0%", nticks: 5, rangemode: "tozero", zeroline: true, zerolinecolor: colour("rule") });
+  const yaxis = axis({ tickformat: ".2~%", nticks: 5, rangemode: "tozero", zeroline: true, zerolinecolor: colour("rule") });
   return draw(find("margins"), [trace], { xaxis: roundAxis(numbered()), yaxis, shapes: [marker()] }, "How far the last elected led the first left out, over rounds.");
 }

@@ -16,7 +16,7 @@ function pointWords(figure, series, index) {
 function valueAxis(figure, title, values) {
   const known = values.filter((value) => value !== null);
   return axis({
-    title, tickformat: figure.unit === "%" ? ".0%" : "", nticks: 6,
+    title, tickformat: figure.unit === "%" ? ".2~%" : "", nticks: 6,
     ...(figure.logarithmic.includes("y") ? { type: "log" } : { rangemode: Math.min(...known) > 0.5 ? "normal" : "nonnegative" }),
   });
 }
