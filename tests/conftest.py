@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from snowball import cli
 from snowball.updates import Updates
 
 
@@ -39,6 +38,7 @@ def worked() -> WorkedExample:
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Calls the command line; gives exit code, output and errors."""
+    from snowball import cli  # which warns of itself beside Flower's typer
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
