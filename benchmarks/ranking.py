@@ -1,6 +1,6 @@
 """Does the published VAE rank candidates as their distance to the elected does, on every data set?
 
-    python benchmarks/ranking.py > benchmarks/results/ranking.json      (a quarter of an hour on two cores)
+    SNOWBALL_DATA=... python benchmarks/ranking.py > benchmarks/results/ranking.json
 
 Two rounds of each preset cpu/..., whose model moves on by its benign updates alone. The bottom-up election is the
 paper's; `correlation` is Spearman's, of the scores that both judges give the candidates in the first step of the

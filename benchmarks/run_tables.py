@@ -116,7 +116,11 @@ def _pair(last: Mapping[str, float | None]) -> str:
 def one_attack(name: str) -> str:
     """What an attack does in the demo's federation; one on texts, in that of Sent140."""
     file, key, value = ("attacks", "attack", name) if name != "text" else ("worlds", "data", "sent140")
-    where = "[demo's federation](../simulator.md)" if name != "text" else "federation of [`cpu/sent140`](../data.md)"
+    where = (
+        "[demo's federation](../simulator.md)"
+        if name != "text"
+        else "federation of [`cpu/sent140`](../data.md), with 40 rounds"
+    )
     rows = [[_called(run), *_headline(run)] for run in result(file)["runs"] if run[key] == value]
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
     return f"In the {where}, last round, all in per cent; see [all attacks](README.md).\n\n{markdown(heads, rows)}"

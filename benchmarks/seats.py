@@ -1,6 +1,6 @@
 """Why do infected updates win seats on CIFAR-10 at the size for two cores? One thing is changed at a time.
 
-    SNOWBALL_DATA=... python benchmarks/seats.py > benchmarks/results/seats.json      (half an hour on two cores)
+    SNOWBALL_DATA=... python benchmarks/seats.py > benchmarks/results/seats.json
 
 Rounds of the preset cpu/cifar10, whose model moves on by its benign updates alone, so that nobody has won yet. In each
 the paper's bottom-up election is held: `infected` counts infected updates among the `selectees`, `share` is that of
