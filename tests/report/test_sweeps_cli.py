@@ -214,4 +214,4 @@ def test_a_run_with_a_summary_of_another_version_is_listed_from_its_rounds(call:
     assert code == 0
     assert cells(output, run_name(FIRST))[1:4] == ["3", "3", "81.0%"]
     assert cells(output, "ideal") == ["0 of 1", "–"]  # noqa: RUF001
-    assert "summary.json is of another version: its 'best' is 7" in errors
+    assert "summary.json is of another version: its 'best' cannot be 7" in errors

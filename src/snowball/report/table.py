@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records import ROUNDS, RUN, SUMMARY, RunFolder, read_lines, summarise
+from snowball.records import ROUNDS, RUN, SUMMARY, RunFolder, conform, read_lines, summarise
 
 STAGES = ("train", "defense", "evaluate")
 """What a round's time is made of; other times of a record are parts of these."""
@@ -129,12 +129,7 @@ def read_summary(folder: RunFolder) -> dict[str, Any] | None:
     """How the run ended, None while it has not; a summary that lacks something is an error."""
     if (summary := folder.summary()) is None:
         return None
-    for name, fits in SUMMARY_FIELDS.items():
-        if name not in summary:
-            raise RunError(f"{folder.path / SUMMARY} is of another version: it has no {name!r}")
-        if not fits(summary[name]):
-            raise RunError(f"{folder.path / SUMMARY} is of another version: its {name!r} is {str(summary[name])[:60]}")
-    return summary
+    return conform(summary, SUMMARY_FIELDS, f"{folder.path / SUMMARY} is of another version")
 
 
 def _is_headline(value: Any) -> bool:
