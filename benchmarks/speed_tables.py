@@ -1,4 +1,4 @@
-"""Tables of how fast it is: elections, training, rounds, defenses, loading, growth."""
+"""Tables of how fast it is: elections, training, rounds, defenses, sweeps, loading, growth."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -91,6 +91,14 @@ def loading() -> str:
         rows.append([case["name"], f"{case['samples']:,}", size, *costs, *dealt])
     heads = ("first, s", "peak, x size", "afterwards, s", "peak, x size", "dealt, clients", "s")
     return markdown(("set", "samples", "MiB", *heads), rows)
+
+
+def busy() -> str:
+    """How busy a sweep keeps the cores."""
+    found = result("sweep")
+    shares = (percent(found[name]) for name in ("busy_share", "waiting_share"))
+    row = (str(found["runs"]), str(found["jobs"]), f"{found['seconds'] / 60:.1f}", *shares)
+    return markdown(("runs", "at a time", "minutes", "cores busy, %", "waiting for a core, %"), [row])
 
 
 def step() -> str:

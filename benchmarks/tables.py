@@ -43,6 +43,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "loading": speed_tables.loading,
     "growth": speed_tables.growth,
     "step": speed_tables.step,
+    "busy": speed_tables.busy,
     "demo": run_tables.demo,
 }
 
