@@ -1,17 +1,19 @@
 """Why do infected updates win seats on CIFAR-10 at the size for two cores? One thing is changed at a time.
 
-    SNOWBALL_DATA=... python benchmarks/seats.py > benchmarks/results/seats.json
+    SNOWBALL_DATA=... python benchmarks/seats.py [--only CASE]
 
 Rounds of the preset cpu/cifar10, whose model moves on by its benign updates alone, so that nobody has won yet. In each
 the paper's bottom-up election is held: `infected` counts infected updates among the `selectees`, `share` is that of
 infected updates in the round, which chance would give them. `between` is the mean distance of an infected update to a
 benign one, over that of two benign ones: where it is 1, infected updates lie among the others; `together` is that of
-two infected ones.
+two infected ones. All is in benchmarks/results/seats.json; with --only, one case is played and the others are kept.
 """
 
+import argparse
 import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,15 +24,27 @@ from snowball.sim.experiment import load
 from snowball.sim.loop import distances
 from timing import one_thread
 
-ROUNDS = (2, 4, 8, 12, 16, 20)
+RESULT = Path(__file__).parent / "results" / "seats.json"
+EARLY = (2, 4, 8, 12, 16, 20)
+
+
+class Case(NamedTuple):
+    """A preset, what is changed in it, and the rounds that are looked at."""
+
+    preset: str
+    changes: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = EARLY
+
+
 CASES = {
-    "as it is": ("cpu/cifar10", ()),
-    "5 epochs": ("cpu/cifar10", ("training.epochs=5",)),
-    "the seven-layer network, a quarter": ("cpu/cifar10", ("model.name=cifar-cnn-quarter",)),
-    "mild label skew": ("cpu/cifar10", ("data.alpha=10",)),
-    "MNIST": ("cpu/mnist", ()),
+    "as it is": Case("cpu/cifar10"),
+    "later": Case("cpu/cifar10", ("rounds=120",), (40, 80, 120)),
+    "5 epochs": Case("cpu/cifar10", ("training.epochs=5",)),
+    "the seven-layer network, a quarter": Case("cpu/cifar10", ("model.name=cifar-cnn-quarter",)),
+    "mild label skew": Case("cpu/cifar10", ("data.alpha=10",)),
+    "MNIST": Case("cpu/mnist"),
 }
-"""What a case is called, its preset and what it changes."""
+"""By what a case is called."""
 
 
 def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
@@ -48,17 +62,25 @@ def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
     }
 
 
+def play(name: str) -> dict[str, Any]:
+    """The elections of a case."""
+    preset, changes, rounds = CASES[name]
+    tensors = capture(load(preset, ["defense.name=ideal", *changes]), rounds)
+    with one_thread():
+        held = [seats(taken, load(preset).defense.build()) for taken in kept_rounds(tensors)]
+    found = {"name": name, "preset": preset, "changes": changes, "rounds": held}
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> None:
-    """Play every case."""
-    cases = []
-    for name, (preset, changes) in CASES.items():
-        snowball = load(preset).defense.build()
-        tensors = capture(load(preset, ["defense.name=ideal", *changes]), ROUNDS)
-        with one_thread():
-            rounds = [seats(taken, snowball) for taken in kept_rounds(tensors)]
-        cases.append({"name": name, "preset": preset, "changes": changes, "rounds": rounds})
-        print(json.dumps(cases[-1]), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), "cases": cases}, indent=1))
+    """Play every case, or one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=CASES, help="play this one and keep the others")
+    only = parser.parse_args().only
+    kept = {case["name"]: case for case in json.loads(RESULT.read_text(encoding="utf-8"))["cases"]} if only else {}
+    cases = [kept[name] if only not in (None, name) else play(name) for name in CASES]
+    RESULT.write_text(json.dumps({"machine": describe(), "cases": cases}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
