@@ -188,6 +188,18 @@ def test_the_time_that_is_left_follows_the_rounds_of_each_kind(grid: Grid) -> No
     assert (estimate.ended, estimate.failed) == (1, 1)
 
 
+def test_what_was_not_heard_of_lasts_as_others_on_the_same_data(tmp_path: Path) -> None:
+    text = f'[[grid]]\npreset = ["demo", "cpu/mnist"]\nset = {{ rounds = 2 }}\n{FINE}'
+    (tmp_path / "two.toml").write_text(text, encoding="utf-8")
+    runs = read_grid(tmp_path / "two.toml").runs
+    estimate = Estimate(runs)
+    slow, _, *quick = sorted(runs, key=lambda planned: planned.experiment.data.name == "mnist")
+    estimate.hear(News(slow, 1, 10.0))
+    for each in quick:
+        estimate.hear(News(each, 1, 1.0))
+    assert estimate.seconds(1) == 3 * 10.0 + 2 * 1.0
+
+
 def test_the_address_of_a_cluster_that_does_not_answer_is_refused() -> None:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))

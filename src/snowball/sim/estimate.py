@@ -1,7 +1,7 @@
 """How far a sweep is, and how long it will take yet, from the rounds that were played."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from snowball.sim.grid import PlannedRun
@@ -12,7 +12,9 @@ Kind = tuple[str, str]
 
 
 class Estimate:
-    """What was heard of the runs of a sweep; rounds of a kind not heard of yet are taken to last as the others do.
+    """What was heard of the runs of a sweep.
+
+    Rounds of a kind not heard of yet are taken to last as the others on the same data do, or as all others.
 
     Attributes:
         rounds: of all runs.
@@ -40,9 +42,15 @@ class Estimate:
         if not self.paces:
             return None
         paces = {kind: fmean(heard) for kind, heard in self.paces.items()}
-        usual = fmean(paces.values())
-        runs = [left * paces.get(self.kinds[name], usual) for name, left in self.left.items()]
+        known = {kind: guess(kind, paces) for kind in self.kinds.values()} | paces
+        runs = [left * known[self.kinds[name]] for name, left in self.left.items()]
         return max(sum(runs) / jobs, *runs)  # the longest may be the last
+
+
+def guess(kind: Kind, paces: Mapping[Kind, float]) -> float:
+    """Seconds that a round of a kind may take that was not heard of."""
+    alike = [pace for (data, _), pace in paces.items() if data == kind[0]]
+    return fmean(alike or paces.values())
 
 
 def kind(run: PlannedRun) -> Kind:
