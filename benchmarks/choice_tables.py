@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from words import markdown, percent, result
 
@@ -28,7 +29,30 @@ def ranking() -> str:
     return markdown(heads, rows)
 
 
-def seats(table: str) -> str:
+def latent() -> str:
+    """How well what a VAE learned tells infected candidates from benign ones, by what it was taught."""
+    rows = []
+    for name, taken in result("latent")["rounds"].items():
+        rows.append([name, "none: the distance", "-", "-", f"{taken['distance_auc']:.2f}"])
+        for case in taken["cases"]:
+            scores = (f"{fmean(case[score]):.2f}" for score in ("code_auc", "error_auc"))
+            rows.append([name, f"`{case['judge']}`", case["learned"], *scores])
+    return markdown(("round of", "VAE", "taught", "AUC by code", "AUC by error"), rows)
+
+
+def seats() -> str:
+    """How infected updates lie among the others, and the seats that they win, by what was changed."""
+    rows = []
+    for case in result("seats")["cases"]:
+        rounds = case["rounds"]
+        won, of = (sum(each[name] for each in rounds) for name in ("infected", "selectees"))
+        means = [f"{fmean(each[name] for each in rounds):.2f}" for name in ("between", "together")]
+        rows.append([case["name"], f"{won} of {of}", *means])
+    heads = ("rounds of", "infected among selectees", "infected to benign", "infected to infected")
+    return markdown(heads, rows)
+
+
+def selectees(table: str) -> str:
     """Infected among the selectees, small federations of one size and their seeds together."""
     counts: dict[str, dict[str, list[int]]] = {}
     for world, row in result("choices")[table].items():
@@ -49,7 +73,7 @@ def floors() -> str:
     for row in result("choices")["floors"].values():
         for floor, found in row.items():
             changed[floor] = changed.get(floor, 0) + found["changed"]
-    return f"{seats('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
+    return f"{selectees('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
 
 
 def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:

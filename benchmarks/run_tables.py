@@ -1,7 +1,7 @@
-"""Tables of what runs came to: the demo, every defense, every attack, every data set."""
+"""Tables of what runs came to: the demo, every defense, every attack, sweeps."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -32,11 +32,12 @@ PAPER = [
 AGAINST = ("fedavg", "snowball", "ideal")
 
 
-def sweep(name: str, **chosen: Collection[str]) -> str:
+def sweep(name: str, values: Sequence[str] = (), **chosen: Collection[str]) -> str:
     """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
     (found,) = (sweep for sweep in sweeps() if sweep.name == name)
     runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
-    return as_markdown(grid_of(replace(found, runs=runs))).partition("\n")[2].strip()
+    table = {**found.table, "values": values} if found.table and values else found.table
+    return as_markdown(grid_of(replace(found, runs=runs, table=table))).partition("\n")[2].strip()
 
 
 @cache
@@ -114,28 +115,8 @@ def _pair(last: Mapping[str, float | None]) -> str:
 
 
 def one_attack(name: str) -> str:
-    """What an attack does in the demo's federation; one on texts, in that of Sent140."""
-    file, key, value = ("attacks", "attack", name) if name != "text" else ("worlds", "data", "sent140")
-    where = (
-        "[demo's federation](../simulator.md)"
-        if name != "text"
-        else "federation of [`cpu/sent140`](../data.md), with 40 rounds"
-    )
-    rows = [[_called(run), *_headline(run)] for run in result(file)["runs"] if run[key] == value]
+    """What an attack on images does in the demo's federation."""
+    rows = [[run["defense"], *_headline(run)] for run in result("attacks")["runs"] if run["attack"] == name]
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
-    return f"In the {where}, last round, all in per cent; see [all attacks](README.md).\n\n{markdown(heads, rows)}"
-
-
-def worlds() -> str:
-    """Every data set at a size for two cores."""
-    rows = []
-    for run in result("worlds")["runs"]:
-        minutes = f"{sum(run['seconds'].values()) / 60:.1f}"
-        rows.append([run["data"], _called(run), *_headline(run), minutes])
-    heads = ("data", "defense", "main", "backdoor", "infected elected", "benign left out", "minutes")
-    return markdown(heads, rows)
-
-
-def _called(run: Mapping[str, Any]) -> str:
-    """A run's defense, and its variant where there are several."""
-    return ", ".join(filter(None, (run["defense"], run.get("variant"))))
+    where = "In the [demo's federation](../simulator.md), last round, all in per cent; see [all attacks](README.md)."
+    return f"{where}\n\n{markdown(heads, rows)}"

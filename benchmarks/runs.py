@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterable
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ from machine import describe
 from snowball.records import RunFolder
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import load
-from snowball.sim.processes import Processes
 from snowball.sim.run import is_finished, run
 
 
@@ -26,14 +24,13 @@ class Case(NamedTuple):
     labels: dict[str, str | None]
 
 
-def play(case: Case, root: Path, workers: int = 1) -> dict[str, Any]:
+def play(case: Case, root: Path) -> dict[str, Any]:
     """Run one case, unless its folder holds it already: what it amounts to."""
     torch.set_num_threads(1)
     experiment = load(case.preset, case.assignments)
     path = root / "-".join(filter(None, case.labels.values()))
     if not is_finished(path, experiment):
-        engine = partial(Processes, workers=workers) if workers > 1 else Serial
-        for _ in run(experiment, path, engine, resume=True):
+        for _ in run(experiment, path, Serial, resume=True):
             pass
     folder = RunFolder.open(path)
     seconds = sorted(record["seconds"]["defense"] for record in folder.rounds())
@@ -42,21 +39,11 @@ def play(case: Case, root: Path, workers: int = 1) -> dict[str, Any]:
 
 
 def side_by_side(cases: Iterable[Case], root: Path) -> None:
-    """Run all cases, two at a time, and print what they amount to."""
+    """Run all cases, two at a time, print each as it comes and at last all as JSON."""
+    collected = []
     with get_context("forkserver").Pool(2) as pool:
         waiting = [pool.apply_async(play, (case, root)) for case in cases]
-        publish(result.get() for result in waiting)
-
-
-def one_by_one(cases: Iterable[Case], root: Path) -> None:
-    """Run all cases, each on two cores, and print what they amount to: for where the time of a run matters."""
-    publish(play(case, root, workers=2) for case in cases)
-
-
-def publish(results: Iterable[dict[str, Any]]) -> None:
-    """Print results as JSON, and each as it comes."""
-    collected = []
-    for result in results:
-        collected.append(result)
-        print(json.dumps(result, default=vars), file=sys.stderr, flush=True)
+        for result in waiting:
+            collected.append(result.get())
+            print(json.dumps(collected[-1], default=vars), file=sys.stderr, flush=True)
     print(json.dumps({"machine": describe(), "runs": collected}, indent=1, default=vars))
