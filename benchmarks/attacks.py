@@ -4,8 +4,7 @@
 
 The settings are the `demo` preset's: 20 rounds, 100 clients of the shipped MNIST sample, 50 a round, 20 % of them
 malicious, who attack in every round with the attack's own defaults. `ideal` leaves all attackers out, so that its model
-is the same whatever they do: it is run once for each way to probe. The attack on texts is in the
-sweep cpu/table2.
+is the same whatever they do: it is run once for each way to probe. Attacks on texts are in cpu/table2.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Tables of what runs came to: the demo, every defense, every attack, sweeps."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -32,12 +32,11 @@ PAPER = [
 AGAINST = ("fedavg", "snowball", "ideal")
 
 
-def sweep(name: str, values: Sequence[str] = (), **chosen: Collection[str]) -> str:
+def sweep(name: str, **chosen: Collection[str]) -> str:
     """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
     (found,) = (sweep for sweep in sweeps() if sweep.name == name)
     runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
-    table = {**found.table, "values": values} if found.table and values else found.table
-    return as_markdown(grid_of(replace(found, runs=runs, table=table))).partition("\n")[2].strip()
+    return as_markdown(grid_of(replace(found, runs=runs))).partition("\n")[2].strip()
 
 
 @cache

@@ -79,7 +79,8 @@ def main() -> None:
     parser.add_argument("--only", choices=CASES, help="play this one and keep the others")
     only = parser.parse_args().only
     kept = {case["name"]: case for case in json.loads(RESULT.read_text(encoding="utf-8"))["cases"]} if only else {}
-    cases = [kept[name] if only not in (None, name) else play(name) for name in CASES]
+    wanted = [name for name in CASES if only in (None, name) or name in kept]
+    cases = [play(name) if only in (None, name) else kept[name] for name in wanted]
     RESULT.write_text(json.dumps({"machine": describe(), "cases": cases}, indent=1) + "\n", encoding="utf-8")
 
 

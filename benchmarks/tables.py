@@ -25,7 +25,6 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"defense {name}": partial(run_tables.one_defense, name) for name in pages("defenses")},
     **{f"attack {name}": partial(run_tables.one_attack, name) for name in pages("attacks")},
     **{f"sweep {name}": partial(run_tables.sweep, name) for name in grids()},
-    "backdoors": partial(run_tables.sweep, "cpu/table1", values=["backdoor_accuracy"]),
     "headline": partial(run_tables.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
     "attack text": partial(run_tables.sweep, "cpu/table2", data=("sent140",)),
     "attacks": run_tables.attacks,
