@@ -119,6 +119,14 @@ def test_a_place_has_what_a_figure_names_and_null_where_a_run_has_no_such_settin
     assert "main_accuracy" not in runs[0]["at"]
 
 
+def test_runs_that_are_no_repetitions_of_each_other_stand_at_different_places(tmp_path: Path) -> None:
+    one = '[[grid]]\npreset = "demo"\nset = { rounds = 2 }\naxes = { seed = [1, 2] }\n'
+    grid = grid_in(tmp_path, one + one.replace("rounds = 2", 'rounds = 3, "data.alpha" = 1.0'))
+    places = [(run.at["rounds"], run.at["data.alpha"], run.at["seed"]) for run in grid.runs]
+    assert places == [(2, 0.5, 1), (2, 0.5, 2), (3, 1.0, 1), (3, 1.0, 2)]
+    assert grid_in(tmp_path, one).runs[0].at.keys() == {"data.name", "attack.name", "defense.name", "seed"}
+
+
 FAULTS = {
     "unknown axis": ("seed = [1, 2]", "sede = [1]", "sede is not a setting; did you mean 'seed'?"),
     "unknown setting": (

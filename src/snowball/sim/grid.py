@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
@@ -116,8 +116,20 @@ def grid_of(name: str, title: str, settings: Settings, folder: Path) -> Grid:
     axes = tuple(dict.fromkeys(path for block in blocks for path in block.axes))
     known = {path: None for place in places.values() for path in place}
     paths = dict.fromkeys((*PLACE, *axes, *file.paths(known)))
+    paths |= dict.fromkeys(differing(places.values(), paths))
     at = {run: {path: place.get(path) for path in paths} for run, place in places.items()}
     return Grid(name, title, file, axes, tuple(PlannedRun(run, runs[run], at[run]) for run in runs))
+
+
+def differing(places: Iterable[Settings], paths: Collection[str]) -> Iterator[str]:
+    """The settings in which runs differ that are alike along these paths, but for the seed: they are no repetitions."""
+    alike: dict[str, list[Settings]] = {}
+    for place in places:
+        alike.setdefault(json.dumps([place.get(path) for path in paths if path != "seed"]), []).append(place)
+    for group in alike.values():
+        for path in dict.fromkeys(path for place in group for path in place if path != "seed"):
+            if len({json.dumps(place.get(path)) for place in group}) > 1:
+                yield path
 
 
 def expand(block: Block, folder: Path) -> Iterator[Experiment]:
