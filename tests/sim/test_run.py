@@ -106,7 +106,7 @@ def test_a_run_that_lost_rounds_is_not_resumed(
     harm(tmp_path / "rounds.jsonl")
     before = contents(tmp_path)
     assert not is_finished(tmp_path, experiment)
-    with pytest.raises(RunError, match=r"rounds\.jsonl does not hold all of rounds 1 to [12], .* give --overwrite"):
+    with pytest.raises(RunError, match=r"rounds\.jsonl does not hold all of rounds 1 to [12], .* remove the folder to"):
         list(run(experiment, tmp_path, resume=True))
     assert contents(tmp_path) == before
 

@@ -114,12 +114,30 @@ def test_closing_a_sweep_stops_the_player(grid: Grid, tmp_path: Path) -> None:
     assert play.played == [grid.runs[0].name]
 
 
-def test_a_folder_of_a_run_with_other_settings_is_refused_before_anything_starts(grid: Grid, tmp_path: Path) -> None:
-    one, other = grid.runs[:2]
+def test_a_folder_that_holds_another_run_or_none_to_be_read_has_failed_and_the_others_go_on(
+    grid: Grid, tmp_path: Path
+) -> None:
+    one, other, torn, last = grid.runs
     list(run(other.experiment, tmp_path / one.name))
-    with pytest.raises(RunError, match=f"{one.name} was started with seed = 2 and not 1: "):
-        prepare(grid, tmp_path)
-    assert not (tmp_path / "sweeps").exists()
+    (tmp_path / torn.name).mkdir()
+    (tmp_path / torn.name / "run.json").write_text('{"sett', encoding="utf-8")
+    plan = prepare(grid, tmp_path)
+    assert (plan.skipped, plan.waiting) == ((one, torn), (other, last))
+    list(sweep(plan, tmp_path, Pretending()))
+    assert set(failed(tmp_path)) == {one.name, torn.name}
+    assert f"{one.name} was started with seed = 2 and not 1: " in failed(tmp_path)[one.name]
+    assert "run.json is not valid JSON" in failed(tmp_path)[torn.name]
+
+
+def test_a_run_whose_summary_is_of_another_version_gets_a_new_one(grid: Grid, tmp_path: Path) -> None:
+    first = grid.runs[0]
+    list(run(first.experiment, tmp_path / first.name))
+    summary = (tmp_path / first.name / "summary.json").read_bytes()
+    (tmp_path / first.name / "summary.json").write_text("{}", encoding="utf-8")
+    assert first in prepare(grid, tmp_path).waiting
+    assert list(run(first.experiment, tmp_path / first.name, resume=True)) == []
+    assert (tmp_path / first.name / "summary.json").read_bytes() == summary
+    assert first in prepare(grid, tmp_path).done
 
 
 @pytest.mark.parametrize("content", ["[]", '{"a": 1}'])

@@ -12,7 +12,7 @@ from typing import Any
 
 from snowball.data.preview import preview
 from snowball.errors import RunError
-from snowball.records import CHECKPOINT, ROUNDS, RUN, Record, RunFolder
+from snowball.records import CHECKPOINT, ROUNDS, RUN, Record, RunFolder, summarise
 from snowball.sim.engine import Engine, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -48,16 +48,12 @@ def enter(path: Path, federation: Federation, resume: bool, overwrite: bool) -> 
     folder = RunFolder.open(path)
     refuse_other(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout) or first_state(federation)
-    if [number for number in numbers(folder) if number <= state.round] != list(range(1, state.round + 1)):
+    on_record = [record["round"] for record in folder.rounds()]
+    if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
         done = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has done"
-        raise RunError(f"{path / ROUNDS} does not hold {done}: give --overwrite to start anew")
+        raise RunError(f"{path / ROUNDS} does not hold {done}: remove the folder to start anew")
     folder.truncate(state.round)
     return folder, state
-
-
-def numbers(folder: RunFolder) -> list[int]:
-    """The rounds that are on record."""
-    return [record["round"] for record in folder.rounds()]
 
 
 def is_finished(path: Path, experiment: Experiment) -> bool:
@@ -66,14 +62,16 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
         return False
     folder = RunFolder.open(path)
     refuse_other(folder, experiment)
-    return folder.summary() is not None and numbers(folder) == list(range(1, experiment.rounds + 1))
+    rounds, summary = folder.rounds(), folder.summary() or {}
+    complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
+    return complete and summary.keys() == summarise(rounds).keys()
 
 
 def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     """Refuse to go on with other settings than a run was started with."""
     settings = folder.run.get("settings")
     if not isinstance(settings, dict):
-        raise RunError(f"{folder.path / RUN} holds no settings: give --overwrite to start anew")
+        raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start anew")
     before, now = flat(settings), flat(experiment.settings())
     differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if differing:

@@ -65,16 +65,29 @@ class Plan:
 
 def prepare(grid: Grid, folder: Path, retry: bool = False) -> Plan:
     """Look at what a folder holds of a grid, and leave the grid's manifest there."""
-    failed = read_failed(folder)
-    done = {run.name for run in grid.runs if is_finished(folder / run.name, run.experiment)}
-    skipped = set() if retry else failed.keys() - done
+    before = read_failed(folder)
+    done, unusable = look(grid, folder)
+    failed = {name: before[name] for name in before if name not in done} | unusable
+    skipped = set() if retry else failed.keys()
     write_manifest(grid, folder)
     return Plan(
         tuple(run for run in grid.runs if run.name in done),
         tuple(run for run in grid.runs if run.name in skipped),
         tuple(run for run in grid.in_turn() if run.name not in done | skipped),
-        write_failed(folder, failed, {name: failed[name] for name in failed if name not in done}),
+        write_failed(folder, before, failed),
     )
+
+
+def look(grid: Grid, folder: Path) -> tuple[set[str], dict[str, str]]:
+    """The runs that are finished, and a sentence for every one whose folder cannot be used."""
+    done, unusable = set(), {}
+    for run in grid.runs:
+        try:
+            if is_finished(folder / run.name, run.experiment):
+                done.add(run.name)
+        except RunError as error:
+            unusable[run.name] = fault_of(error)
+    return done, unusable
 
 
 def sweep(plan: Plan, folder: Path, play: Player) -> Generator[News]:
