@@ -62,6 +62,12 @@ def test_a_choice_comes_before_its_settings_wherever_it_stands(tmp_path: Path) -
     ]
 
 
+def test_a_path_needs_no_quotation_marks(tmp_path: Path) -> None:
+    quoted = '[[grid]]\npreset = "cpu/mnist"\nset = { "defense.name" = "krum" }\naxes = { "data.alpha" = [0.5, 1.0] }\n'
+    bare = quoted.replace('"defense.name"', "defense.name").replace('"data.alpha"', "data.alpha")
+    assert grid_in(tmp_path, bare).manifest() == grid_in(tmp_path, quoted).manifest()
+
+
 def test_a_setting_that_the_chosen_defense_does_not_have_is_not_dropped_in_silence(tmp_path: Path) -> None:
     block = '[[grid]]\npreset = "cpu/mnist"\nset = { "defense.clusters" = 5 }\naxes = { "defense.name" = ["fedavg"] }\n'
     with pytest.raises(SettingError, match=r"^defense\.clusters is not a setting of fedavg"):
@@ -177,10 +183,10 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
         read_grid(tmp_path / "mine.toml")
 
 
-def test_what_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    deep = f'[[grid]]\npreset = "demo"\n[grid.set.{"a." * 600}a]\nb = 1\n'
-    with pytest.raises(SettingError, match="nested too deeply"):
-        grid_in(tmp_path, deep)
+@pytest.mark.parametrize("depth", [600, 900, 940, 960, 980, 990])
+def test_what_is_nested_deeply_is_refused_in_a_sentence(tmp_path: Path, depth: int) -> None:
+    with pytest.raises(SettingError, match="nested too deeply|not a TOML file|^a is not a setting"):
+        grid_in(tmp_path, f'[[grid]]\npreset = "demo"\n[grid.set.{"a." * depth}a]\nb = 1\n')
 
 
 def test_a_grid_that_is_not_there_is_refused_with_what_may_be_meant() -> None:

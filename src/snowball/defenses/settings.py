@@ -31,7 +31,7 @@ TOLD = "malicious"
 class Section(BaseModel):
     """Settings that refuse what they do not know and convert nothing silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def defense_of(path: str, name: str, own: Settings) -> Defense:

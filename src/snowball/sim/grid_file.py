@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from snowball.defenses.settings import Section, Settings, sentence
 from snowball.errors import SettingError
+from snowball.sim.settings import flat
 from snowball.tables import hint, suggestion
 
 
@@ -23,6 +24,12 @@ class Block(Section):
     def listed(cls, preset: Any) -> Any:
         """One name is a list of one."""
         return [preset] if isinstance(preset, str) else preset
+
+    @field_validator("set", "axes", mode="before")
+    @classmethod
+    def by_paths(cls, settings: Any) -> Any:
+        """A path without quotation marks is a table in a table; it means the same."""
+        return flat(settings) if isinstance(settings, Mapping) else settings
 
     def size(self) -> int:
         """How many runs there are in it."""
