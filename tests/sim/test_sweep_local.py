@@ -183,6 +183,28 @@ def test_a_fault_is_one_line_and_exit_code_2(call: Call, tmp_path: Path, argumen
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("shown", "sentence"),
+    [
+        ('published = "lable-skew"', "asks for published numbers 'lable-skew'; did you mean 'label-skew'?"),
+        (
+            '[table]\nrows = ["defense.name"]\ncolumns = []\nvalues = ["main_acuracy"]',
+            "has a table of 'main_acuracy', which is not a metric; did you mean 'main_accuracy'?",
+        ),
+        ('[figure]\nkind = "pie"', "figure.kind is one of lines, heat, bars, curves, scatter, distances, got 'pie'"),
+        ('[figure]\nkind = "bars"\nx = "defense.nmae"', "goes by defense.nmae, which no run of the sweep says"),
+    ],
+)
+def test_what_no_report_could_show_is_refused_before_anything_is_played(
+    call: Call, tmp_path: Path, shown: str, sentence: str
+) -> None:
+    (tmp_path / "mine.toml").write_text(f"{shown}\n{block()}", encoding="utf-8")
+    code, _, errors = call("sweep", tmp_path / "mine.toml", "--out", tmp_path / "out")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.strip().endswith(sentence)
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_ray_one_sentence_says_what_to_install(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from snowball.cli.application import STOPPED, app
 from snowball.errors import SettingError
 
 if TYPE_CHECKING:
+    from snowball.sim.grid import Grid
     from snowball.sim.sweep import News, Plan, Player
 
 
@@ -40,6 +41,7 @@ def sweep(
     from snowball.sim.sweep import prepare
 
     chosen = read_grid(source)
+    refuse_unshowable(chosen, out)
     with alone(out), terminable():
         plan = prepare(chosen, out, retry)
         skipped = f", {len(plan.skipped)} failed before (--retry plays them)" if plan.skipped else ""
@@ -71,6 +73,17 @@ def choose_player(engine: Where, jobs: int | None, address: str | None) -> "Play
     from snowball.sim.side_by_side import SideBySide
 
     return SideBySide(jobs or cores())
+
+
+def refuse_unshowable(grid: "Grid", folder: Path) -> None:
+    """Refuse a table or a figure that no report could show, before anything is played."""
+    from snowball.report.figures import figure_of
+    from snowball.report.sweeps import sweep_of
+
+    faults: list[str] = []
+    figure_of(sweep_of(grid.manifest(), folder, grid.name, faults))
+    if faults:
+        raise SettingError(faults[0])
 
 
 @contextmanager

@@ -138,9 +138,13 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 def read_manifest(file: Path, faults: list[str]) -> Sweep:
+    """The sweep of a manifest's file."""
+    return sweep_of(read_json(file), file.parent.parent, file, faults)
+
+
+def sweep_of(content: Any, folder: Path, file: str | Path, faults: list[str]) -> Sweep:
     """The sweep of a manifest, with no run looked at yet; what is odd about its table is among the faults."""
-    manifest = conform(read_json(file), FIELDS, f"{file} is not a sweep's manifest")
-    folder = file.parent.parent
+    manifest = conform(content, FIELDS, f"{file} is not a sweep's manifest")
     runs = {entry["folder"]: Run(entry["folder"], folder / entry["folder"], entry["at"]) for entry in manifest["runs"]}
     if len(runs) != len(manifest["runs"]):
         raise RunError(f"{file} is not a sweep's manifest: it names {len(manifest['runs'])} runs, {len(runs)} distinct")
@@ -157,7 +161,7 @@ def read_manifest(file: Path, faults: list[str]) -> Sweep:
     return sweep
 
 
-def _known(published: str | None, file: Path, faults: list[str]) -> str | None:
+def _known(published: str | None, file: str | Path, faults: list[str]) -> str | None:
     """The key, if there are numbers under it."""
     with noting(faults):
         if published is not None and published not in (keys := published_numbers()):
@@ -166,7 +170,7 @@ def _known(published: str | None, file: Path, faults: list[str]) -> str | None:
     return None
 
 
-def _usable(table: dict[str, Any] | None, file: Path, faults: list[str]) -> dict[str, Any] | None:
+def _usable(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -> dict[str, Any] | None:
     """The table, if every part of it is a list of names and every value has a metric."""
     with noting(faults):
         for part in ("rows", "columns", "values"):
@@ -203,7 +207,7 @@ def place(run: Run, paths: Iterable[str]) -> str:
     return json.dumps([run.at.get(path) for path in paths], sort_keys=True)
 
 
-def _refuse_large(sweep: Sweep, file: Path) -> None:
+def _refuse_large(sweep: Sweep, file: str | Path) -> None:
     rows, columns = ({place(run, paths) for run in sweep.runs} for paths in layout(sweep)[:2])
     if len(rows) * len(columns) > MOST_CELLS:
         raise RunError(
