@@ -12,6 +12,9 @@ from snowball.errors import SnowballError
 
 __all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps"]
 
+SHOWN = 200
+"""Characters of a file's name that are said."""
+
 
 def main() -> None:
     """The command `snowball`: what a user can fix is one line and exit code 2."""
@@ -20,9 +23,11 @@ def main() -> None:
     except SnowballError as error:
         fail(str(error))
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            fail("the disk is full; what is on it is whole: make room, then go on with --resume")
+        if error.filename is None:
             raise
-        fail("the disk is full; what is on it is whole: make room, then go on with --resume")
+        fail(f"{str(error.filename)[:SHOWN]} cannot be used: {error.strerror}")
 
 
 def fail(sentence: str) -> NoReturn:
