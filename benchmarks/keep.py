@@ -22,6 +22,8 @@ def keep(source: Path, target: Path) -> int:
     """Copy what the reports need; the number of runs."""
     shipped = grids()
     sweeps = [sweep for sweep in read_sweeps([source])[0] if sweep.name in shipped]
+    if not sweeps or source.resolve() == target.resolve():
+        sys.exit(f"{source} holds no runs of shipped grids, or is {target} itself")
     shown: dict[Path, set[int]] = defaultdict(set)
     for sweep in sweeps:
         for run in sweep.runs:

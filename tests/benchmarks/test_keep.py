@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from keep import keep, lean
 from snowball.records import RunFolder
 from snowball.report import read_sweeps
@@ -38,3 +40,11 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
 def test_numbers_have_six_digits() -> None:
     record = {"round": 1, "seconds": {"train": 0.12345678}, "map": [[1 / 3, 2]], "elected": [True], "facts": {}}
     assert lean(record, {1}) == {"round": 1, "seconds": {"train": 0.123457}, "map": [[0.333333, 2]], "elected": [True]}
+
+
+def test_what_is_kept_stays_where_there_is_nothing_else_to_keep(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "kept")
+    for source in (tmp_path / "typo", tmp_path / "kept"):
+        with pytest.raises(SystemExit, match="holds no runs of shipped grids, or is"):
+            keep(source, tmp_path / "kept")
+    assert (tmp_path / "kept" / "sweeps").exists()

@@ -185,7 +185,7 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("depth", [600, 900, 940, 960, 980, 990])
 def test_what_is_nested_deeply_is_refused_in_a_sentence(tmp_path: Path, depth: int) -> None:
-    with pytest.raises(SettingError, match="nested too deeply|not a TOML file|^a is not a setting"):
+    with pytest.raises(SettingError, match=r"nested too deeply|not a TOML file|^a is not a setting"):
         grid_in(tmp_path, f'[[grid]]\npreset = "demo"\n[grid.set.{"a." * depth}a]\nb = 1\n')
 
 
