@@ -35,6 +35,7 @@ frame.onload = async () => {
   const shown = () => all("#runs tbody tr").filter((row) => !row.hidden);
   const look = () => ({
     view: page.body.dataset.view, title: find("run-title").textContent, round: find("round-number").textContent,
+    compared: find("compared")?.textContent,
     words: find("round-words").textContent, lead: find("lead").textContent, address: view.location.hash,
     outcome: find("run-outcome").textContent,
     picks: all("#picks tbody tr").length, infected: all("#picks .infected").length, scrolled: view.scrollY,
@@ -223,6 +224,32 @@ def test_the_table_of_runs_is_sorted_filtered_and_compared(tmp_path: Path, sweep
     assert (seen["most"]["curves"], seen["disabled"]) == (8, 9)
     assert seen["nobody"] == "Main accuracy: nothing to show, no run is chosen."
     assert (seen["none"]["rows"], seen["sentence"]) == ([], False)
+
+
+def test_a_run_is_compared_with_other_defenses_that_met_the_same(tmp_path: Path) -> None:
+    """Other networks are not compared; numbers of rounds may differ, and the closest is taken."""
+    whole = {"data.name": "mnist", "attack.name": "cba", "seed": 1, "model.name": "cnn"}
+    quarter, again = whole | {"model.name": "cnn-quarter"}, whole | {"seed": 2}
+    own, peer, near, alone, *others = (
+        {**place, "defense.name": name, "rounds": rounds}
+        for place, name, rounds in (
+            (whole, "snowball", 9), (whole, "fedavg", 5), (whole, "krum", 8), (again, "snowball", 9),
+            (whole, "krum", 2), (quarter, "fedavg", 9), (quarter, "rlr", 9),
+        )
+    )  # fmt: skip
+    for at in (own, peer, near, alone, *others):
+        make_sweep(tmp_path, {path: [value] for path, value in at.items()}, rounds=at["rounds"])
+    seen = watch(
+        tmp_path,
+        tmp_path,
+        f"""seen.own = look();
+        view.location.hash = "run={run_name(alone)}"; await rest(); await rest(); seen.alone = look();""",
+        f"run={run_name(own)}",
+    )
+    assert seen["own"]["key"] == [run_name(at) for at in (own, peer, near)]
+    assert seen["own"]["compared"].startswith("This run beside other defenses, all other settings alike but perhaps")
+    assert seen["alone"]["key"] == [run_name(alone)]
+    assert seen["alone"]["compared"].startswith("This run alone: no other defense")
 
 
 def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, sweep: Path) -> None:

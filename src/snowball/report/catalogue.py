@@ -1,5 +1,7 @@
 """The runs of a page: what its table shows of each, and the block that it opens."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +22,7 @@ class Entry:
     """A run of the page.
 
     Attributes:
+        conditions: what its defense met, as `conditions` has it.
         packed: its rounds and settings.
     """
 
@@ -28,6 +31,7 @@ class Entry:
     data: str
     attack: str
     seed: str
+    conditions: str
     packed: str
 
     @property
@@ -48,6 +52,8 @@ class Entry:
             "attack": self.attack,
             "defense": self.row.defense,
             "seed": self.seed,
+            "conditions": self.conditions,
+            "rounds": self.row.rounds,
             "outcome": self.outcome,
             "finished": self.row.finished,
             "main": short(self.row.best_main_accuracy),
@@ -73,8 +79,16 @@ def _entry(name: str, folder: RunFolder) -> Entry:
         data=setting_name(folder.run, "data"),
         attack=setting_name(folder.run, "attack"),
         seed=f"{seed}" if isinstance(seed, int) else ABSENT,
+        conditions=conditions(folder.run),
         packed=packed(folder.run, folder.rounds()),
     )
+
+
+def conditions(run: dict[str, Any]) -> str:
+    """A digest of a run's seed and settings but for its defense and number of rounds: alike where defenses compare."""
+    settings = run.get("settings")
+    met = {**settings, "defense": None, "rounds": None} if isinstance(settings, dict) else settings
+    return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def address(name: str) -> str:

@@ -41,10 +41,12 @@ function curvesShown() {
 }
 
 function describeCurves() {
-  const open = isOpen() ? "This run beside " : "";
+  const first = isOpen() ? "This run" : "The first run";
+  const alike = "all other settings alike but perhaps the number of rounds";
+  const beside = curvesShown().length > 1 ? `beside other defenses, ${alike}` : `alone: no other defense has one with ${alike}`;
   find("compared").textContent = chosen.compared
-    ? `${open}${chosen.compared.length} runs, chosen by the boxes in the table of runs (at most ${most}).`
-    : `${open || "The first run beside "}other defenses that met the same attack. Boxes in the table of runs choose others.`;
+    ? `${isOpen() ? "This run beside " : ""}${chosen.compared.length} runs, chosen by the boxes in the table of runs (at most ${most}).`
+    : `${first} ${beside}. Boxes in the table of runs choose others.`;
 }
 
 let views = 0; // what was asked for later is not drawn over

@@ -47,12 +47,14 @@ function offerFacets() {
   }
 }
 
-// Where nobody has chosen: the other defenses that met the same attack on the same data, with the same seed.
+// Where nobody has chosen: a run of each other defense with all other settings alike, of several the closest in rounds.
 function peersOf(place) {
-  const same = (other) => ["data", "attack", "seed"].every((key) => runs[other][key] === runs[place][key]);
-  const peers = new Map(runs.map((entry, other) => [entry.defense, other]).filter(([, other]) => same(other)).reverse());
-  peers.delete(runs[place].defense);
-  return [...peers.values()].reverse();
+  const { conditions, defense, rounds } = runs[place];
+  const distance = (other) => Math.abs(runs[other].rounds - rounds);
+  const alike = runs.map((_, other) => other).filter((other) => runs[other].conditions === conditions && runs[other].defense !== defense);
+  alike.sort((a, b) => distance(b) - distance(a) || b - a);
+  const peers = new Map(alike.map((other) => [runs[other].defense, other])); // the last of each stays
+  return [...peers.values()].sort((a, b) => a - b);
 }
 
 function tick() {
