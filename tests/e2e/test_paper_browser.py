@@ -226,6 +226,39 @@ def test_the_table_of_runs_is_sorted_filtered_and_compared(tmp_path: Path, sweep
     assert (seen["none"]["rows"], seen["sentence"]) == ([], False)
 
 
+DEFENSES = ["crfl", "dnc", "fedavg", "flame", "fldetector", "flip", "ideal", "krum", "rlr", "snowball"]
+
+
+def test_of_many_defenses_some_are_shown_until_others_are_chosen(tmp_path: Path) -> None:
+    make_sweep(tmp_path, {"defense.name": DEFENSES, "seed": [1]})
+    seen = watch(
+        tmp_path,
+        tmp_path,
+        """const box = (name) => all("#runs input").find((each) => each.ariaLabel.includes(`-${name}-`));
+        const boxes = (state) => all(`#runs input:${state}`).length;
+        const compared = () => ({...look(), checked: boxes("checked"), disabled: boxes("disabled")});
+        seen.start = compared();
+        box("rlr").click(); await rest(); seen.ninth = compared(); seen.kept = box("rlr").checked;
+        box("krum").click(); await rest(); seen.full = compared();
+        box("crfl").click(); box("krum").click(); await rest(); seen.other = compared();
+        view.location.hash += `&run=${seen.start.key[0]}`; await rest(); await rest(); seen.open = look();
+        view.location.hash = `compare=${seen.start.key[1]}`; await rest(); await rest(); seen.one = look();""",
+    )
+    names = {state: [name.split("-")[2] for name in each["key"]] for state, each in seen.items() if state != "kept"}
+    start, ninth = seen["start"], seen["ninth"]
+    assert names["start"] == ["fedavg", "ideal", "snowball", "crfl", "dnc", "flame", "fldetector", "flip"]
+    assert (start["curves"], start["checked"], start["disabled"]) == (8, 8, 0)
+    assert start["compared"].startswith("8 of 10 defenses, all other settings alike")
+    assert names["ninth"] == [*names["start"][:7], "rlr"]
+    assert (ninth["curves"], ninth["checked"], ninth["disabled"], seen["kept"]) == (8, 8, 2, True)
+    assert ninth["compared"] == "8 runs, chosen by the boxes in the table of runs (at most 8)."
+    assert seen["full"]["key"] == ninth["key"]
+    assert names["other"] == ["fedavg", "ideal", "snowball", "dnc", "flame", "fldetector", "rlr", "krum"]
+    assert names["open"] == names["other"]
+    assert seen["open"]["compared"].startswith("This run and others: 8 runs")
+    assert (names["one"], seen["one"]["compared"][:12]) == (["ideal"], "1 run, chose")
+
+
 def test_a_run_is_compared_with_other_defenses_that_met_the_same(tmp_path: Path) -> None:
     """Other networks are not compared; numbers of rounds may differ, and the closest is taken."""
     whole = {"data.name": "mnist", "attack.name": "cba", "seed": 1, "model.name": "cnn"}
@@ -247,9 +280,9 @@ def test_a_run_is_compared_with_other_defenses_that_met_the_same(tmp_path: Path)
         f"run={run_name(own)}",
     )
     assert seen["own"]["key"] == [run_name(at) for at in (own, peer, near)]
-    assert seen["own"]["compared"].startswith("This run beside other defenses, all other settings alike but perhaps")
+    assert seen["own"]["compared"].startswith("This run and others: 3 defenses, all other settings alike but perhaps")
     assert seen["alone"]["key"] == [run_name(alone)]
-    assert seen["alone"]["compared"].startswith("This run alone: no other defense")
+    assert seen["alone"]["compared"].startswith("One run alone: no other defense")
 
 
 def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, sweep: Path) -> None:

@@ -33,20 +33,22 @@ function paint() {
 }
 
 // All of a few runs; of many, those that were chosen, or the peers of the one that is open, else of the first.
-function curvesShown() {
+function candidates() {
   if (!many) return runs.map((_, place) => place);
-  const first = isOpen() ? chosen.run : 0;
-  const beside = chosen.compared || peersOf(first);
-  return [...new Set(isOpen() || !chosen.compared ? [first, ...beside] : beside)].slice(0, most);
+  const beside = chosen.compared || peersOf(isOpen() ? chosen.run : 0);
+  return isOpen() ? [...new Set([chosen.run, ...beside])] : beside;
 }
 
+const curvesShown = () => candidates().slice(0, most);
+
 function describeCurves() {
-  const first = isOpen() ? "This run" : "The first run";
+  const total = candidates().length, count = total > most ? `${most} of ${total}` : total;
+  const open = isOpen() ? "This run and others: " : "";
   const alike = "all other settings alike but perhaps the number of rounds";
-  const beside = curvesShown().length > 1 ? `beside other defenses, ${alike}` : `alone: no other defense has one with ${alike}`;
+  const peers = total > 1 ? `${open}${count} defenses, ${alike}` : `One run alone: no other defense has one with ${alike}`;
   find("compared").textContent = chosen.compared
-    ? `${isOpen() ? "This run beside " : ""}${chosen.compared.length} runs, chosen by the boxes in the table of runs (at most ${most}).`
-    : `${first} ${beside}. Boxes in the table of runs choose others.`;
+    ? `${open}${count} ${total === 1 ? "run" : "runs"}, chosen by the boxes in the table of runs (at most ${most}).`
+    : `${peers}. Boxes in the table of runs choose others.`;
 }
 
 let views = 0; // what was asked for later is not drawn over
@@ -163,13 +165,14 @@ async function copyLink() {
   }
 }
 
-async function compare(places) {
-  chosen.compared = places.slice(0, most);
+// One run more, in place of the last where nobody has chosen and there are enough, or one less.
+function compare(place, isWanted) {
+  const others = curvesShown().filter((other) => other !== place);
+  chosen.compared = isWanted ? [...others.slice(0, most - 1), place] : others;
   tick();
   describeCurves();
   writeAddress();
-  await Promise.all(places.map(open));
-  drawCurves(curvesShown());
+  return drawView();
 }
 
 function redraw() {

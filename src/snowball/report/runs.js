@@ -1,5 +1,6 @@
 // The table of runs: sorted by any column, cut down to those that are sought, and the ones to compare ticked.
 const most = 8; // runs in one figure
+const landmarks = ["fedavg", "ideal", "snowball"]; // which no figure goes without
 const many = document.body.dataset.many === "yes";
 const rowsOfRuns = () => [...find("runs").tBodies[0].rows];
 const boxes = () => [...find("runs").querySelectorAll("input[type=checkbox]")];
@@ -47,14 +48,15 @@ function offerFacets() {
   }
 }
 
-// Where nobody has chosen: a run of each other defense with all other settings alike, of several the closest in rounds.
+// Where nobody has chosen: a run of each defense with all other settings alike, of several the closest in rounds.
 function peersOf(place) {
-  const { conditions, defense, rounds } = runs[place];
+  const { conditions, rounds } = runs[place];
   const distance = (other) => Math.abs(runs[other].rounds - rounds);
-  const alike = runs.map((_, other) => other).filter((other) => runs[other].conditions === conditions && runs[other].defense !== defense);
+  const alike = runs.map((_, other) => other).filter((other) => runs[other].conditions === conditions);
   alike.sort((a, b) => distance(b) - distance(a) || b - a);
-  const peers = new Map(alike.map((other) => [runs[other].defense, other])); // the last of each stays
-  return [...peers.values()].sort((a, b) => a - b);
+  const peers = new Map([...alike, place].map((other) => [runs[other].defense, other])); // the last of each stays
+  const isLandmark = (other) => landmarks.includes(runs[other].defense);
+  return [...peers.values()].sort((a, b) => isLandmark(b) - isLandmark(a) || a - b);
 }
 
 function tick() {
@@ -75,5 +77,5 @@ function listenToRuns(compare) {
   filterRuns();
   find("filter").addEventListener("submit", (event) => event.preventDefault());
   find("filter").addEventListener("input", filterRuns);
-  find("runs").addEventListener("change", () => compare(boxes().filter((box) => box.checked).map((box) => Number(box.value))));
+  find("runs").addEventListener("change", ({ target }) => compare(Number(target.value), target.checked));
 }
