@@ -196,3 +196,24 @@ def test_runs_with_little_to_show(tmp_path: Path) -> None:
     assert (seen["clean"]["points"], seen["clean"]["bars"], seen["clean"]["grid"]) == (50, 50, 1)
     assert (seen["bare"]["round"], seen["bare"]["points"], seen["bare"]["bars"]) == ("1 of 1", 0, 0)
     assert (seen["empty"]["words"], seen["empty"]["participants"]) == ("This run has no round to show yet.", 0)
+
+
+def test_what_the_record_lacks_is_said_of_the_record_or_of_the_round(tmp_path: Path) -> None:
+    bare = make_run(tmp_path / "bare", "snowball", rounds=2, map=None, facts={})
+    part = make_run(tmp_path / "part", "snowball", rounds=1)
+    part.append(part.rounds()[0] | {"round": 2, "map": None, "facts": {"score": [1.0] * 50}})
+    steps = """const said = () => ["map", "evidence", "margins"].map((id) => find(id).dataset.empty);
+        for (const name of ["bare", "part"]) { view.location.hash = `run=${name}`; await rest(); seen[name] = said(); }
+        await enter("round", 0, "input"); seen.first = said();"""
+    seen = watch(tmp_path, [bare, part], steps)
+    assert seen["bare"] == [
+        "The record has no map of the updates.",
+        "The record has no number for each participant.",
+        "Nobody was left out, or the record has no number to compare.",
+    ]
+    assert seen["part"] == [
+        "The record has no map of the updates of this round.",
+        "The record has no votes of this round.",
+        None,
+    ]
+    assert seen["first"] == [None] * 3

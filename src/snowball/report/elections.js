@@ -12,10 +12,11 @@ const chosen = { run: -1, round: 0, fact: "", theme: "", compared: null }; // ro
 const run = () => opened.get(chosen.run);
 const record = () => run().rounds[chosen.round];
 const numbered = () => run().rounds.map((entry) => entry.round);
+const lacks = (what, elsewhere) => `The record has no ${what}${elsewhere ? " of this round" : ""}.`; // what there was may not have been kept
 
 function drawMap() {
   const entry = record();
-  if (!entry.map) return nothing(find("map"), "This run keeps no map of its updates.");
+  if (!entry.map) return nothing(find("map"), lacks("map of the updates", run().rounds.some((each) => each.map)));
   const traces = looks.map(({ symbol, tone }, wanted) => {
     const rows = entry.clients.map((_, index) => index).filter((index) => state(entry, index) === wanted);
     return {
@@ -32,7 +33,7 @@ function drawMap() {
 function drawEvidence() {
   const entry = record();
   const values = entry.columns[chosen.fact];
-  if (!values) return nothing(find("evidence"), "This defense gives no number for each participant.");
+  if (!values) return nothing(find("evidence"), lacks(chosen.fact || "number for each participant", chosen.fact));
   const ranking = entry.clients.map((_, row) => row).filter((row) => values[row] !== null).sort((a, b) => values[b] - values[a]);
   const ranked = ranking.map((row, rank) => ({ row, rank }));
   const traces = looks.map(({ tone, fill, hatch }, wanted) => {
@@ -117,7 +118,7 @@ function drawSeconds() {
 
 function drawMargins() {
   const leads = run().rounds.map((entry) => lead(entry));
-  if (leads.every((each) => !each)) return nothing(find("margins"), "Nobody was left out, or this defense gives no number to compare.");
+  if (leads.every((each) => !each)) return nothing(find("margins"), "Nobody was left out, or the record has no number to compare.");
   const trace = {
     x: numbered(), y: leads.map((each) => each && each.share), mode: leads.length > 1 ? "lines" : "markers",
     line: { color: colour("defense"), width: 2 }, marker: { size: 6, color: colour("defense") },
