@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -363,6 +364,27 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
     assert seen["key"] == ["fedavg", "krum", "snowball"]
     assert seen["choice"] >= 2
     assert seen["run"]["view"] == "run"
+
+
+def test_logarithmic_bars_of_all_panels_are_drawn_to_one_scale(tmp_path: Path) -> None:
+    seconds = {"fedavg": (0.03, 0.21), "krum": (0.3, 0.21), "snowball": (8.0, 0.3)}
+
+    def timed(at: At, number: int) -> Record:
+        defense, evaluate = seconds[at["defense.name"]]
+        return make_round(at, number) | {"seconds": {"train": 1.0, "defense": defense, "evaluate": evaluate}}
+
+    figure = {"kind": "bars", "value": ["defense_seconds", "evaluate_seconds"]}
+    axes = {"defense.name": list(seconds), "seed": [1]}
+    make_sweep(tmp_path, axes, timed, table=None, figure=figure)
+    steps = """const side = (each) => each.getBoundingClientRect();
+        const lengths = (id) =>
+          all(`#${id} .point path`).map((each) => side(each).right - side(page.querySelector(`#${id} .nsewdrag`)).left);
+        seen.defense = lengths("figure-0-0"); seen.evaluate = lengths("figure-0-1");"""
+    seen = watch(tmp_path, tmp_path, steps)
+    decade = (seen["defense"][1] - seen["defense"][0]) / log10(0.3 / 0.03)
+    drawn = {"defense": [0.03, 0.3, 8.0], "evaluate": [0.21, 0.21, 0.3]}
+    for panel, values in drawn.items():
+        assert seen[panel] == pytest.approx([decade * log10(value / 0.01) for value in values], abs=1)
 
 
 def test_hostile_names_of_sweeps_stay_names(tmp_path: Path) -> None:

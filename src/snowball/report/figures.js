@@ -13,6 +13,14 @@ function pointWords(figure, series, index) {
   return plain(`${series.name}${at}: ${inUnit(figure, series.y[index])}${spread}${lacks}`);
 }
 
+// The powers of ten that logarithmic bars go from and to, in all panels alike: else their lengths would mean nothing.
+function decades(figure) {
+  const series = figure.panels.flatMap((panel) => panel.series);
+  const low = Math.floor(Math.log10(Math.min(...series.flatMap(({ y }) => y.filter((value) => value > 0)))) - 0.1);
+  const high = Math.log10(Math.max(...series.flatMap(({ y, spread }) => y.map((value, index) => value + spread[index]))));
+  return [low, high + 0.05 * (high - low)];
+}
+
 function valueAxis(figure, title, values) {
   const known = values.filter((value) => value !== null);
   return axis({
@@ -51,6 +59,7 @@ function lines(figure, panel, names) {
 function bars(figure, panel) {
   const [series] = panel.series;
   const numbers = valueAxis(figure, plain(figure.y), series.y);
+  if (numbers.type === "log") Object.assign(numbers, { range: decades(figure), dtick: 1 });
   const trace = {
     ...hover(figure, series), type: "bar", orientation: "h", x: series.y, y: series.x.map(plain), textposition: "none",
     marker: { color: colour("benign"), line: { width: 0 } }, error_x: whiskers(series, colour("ink")),
