@@ -312,6 +312,29 @@ def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, s
     assert seen["run"]["theme"] == "dark"
 
 
+@pytest.mark.parametrize("width", [390, 800])
+def test_headings_of_columns_stay_in_view_while_these_are(tmp_path: Path, width: int) -> None:
+    make_sweep(tmp_path, {"data.name": ["mnist", "fashion-mnist", "femnist"], "attack.name": ["cba", "dba"]})
+    seen = watch(
+        tmp_path,
+        tmp_path,
+        """const box = page.querySelector(".paper").parentElement, side = (each) => each.getBoundingClientRect();
+        const far = box.scrollWidth - box.clientWidth; seen.far = far; seen.cut = []; seen.astray = [];
+        const left = side(page.querySelector(".paper th")).right, right = side(box).right;
+        for (const at of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
+          box.scrollLeft = at * far; await rest();
+          for (const word of all(".paper thead span").map((each) => [side(each), side(each.parentElement), each])) {
+            const [own, cell, {textContent}] = word, room = Math.min(cell.right, right) - Math.max(cell.left, left);
+            if (room > own.width + 25 && (own.left < left || own.right > right)) seen.cut.push([textContent, at]);
+            if (own.left < cell.left || own.right > cell.right) seen.astray.push([textContent, at]);
+          }
+        }""",
+        width=width,
+    )
+    assert seen["far"] > 100
+    assert (seen["cut"], seen["astray"]) == ([], [])
+
+
 def test_what_is_not_there_says_why_and_what_is_far_off_says_how(tmp_path: Path, sweep: Path) -> None:
     seen = watch(
         tmp_path,
