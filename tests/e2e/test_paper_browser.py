@@ -77,7 +77,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "lines": {"x": "seed"}, "heat": {"x": "seed", "y": "defense.name"}, "bars": {}, "curves": {}, "scatter": {},
         "distances": {},
     }  # fmt: skip
-    there = {"there": lambda at: at != LOST, "make_round": make_round, "rounds": 4}
+    there = {"there": lambda at: at != LOST, "make_round": make_round}
     make_sweep(folder, AXES, name="table", title="The table", published="label-skew", **there)
     for kind, more in kinds.items():
         make_sweep(folder, AXES, name=kind, title=f"Of {kind}", table=None, figure={"kind": kind, **more}, **there)
@@ -116,7 +116,7 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     assert seen["choice"] == ["snowball, seed 1", "snowball, seed 2", "snowball, seed 3"]
     assert seen["offered"]["focus"] == "A"
     run = seen["run"]
-    assert (run["view"], run["title"], run["round"]) == ("run", "snowball against cba on mnist, seed 2", "4 of 4")
+    assert (run["view"], run["title"], run["round"]) == ("run", "snowball against cba on mnist, seed 2", "3 of 3")
     assert (run["outcome"], run["picks"], run["infected"], run["scrolled"]) == ("kept the backdoor out", 50, 10, 0)
     assert run["focus"] == "run-title"
     assert len(set(seen["ticks"])) == len(seen["ticks"]) > 2  # with digits enough to be told apart
@@ -124,13 +124,13 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     assert re.fullmatch(
         r"The last elected, client-\d+, led the first left out, client-\d+, by [\d.]+ \(score\)\.", seen["slid"]["lead"]
     )
-    assert (seen["slid"]["round"], seen["next"]["round"]) == ("2 of 4", "3 of 4")
+    assert (seen["slid"]["round"], seen["next"]["round"]) == ("2 of 3", "3 of 3")
     assert "round=3" in seen["next"]["address"]
     assert seen["refused"] == seen["clip"]  # where the clipboard is kept from pages, the link is shown
     assert seen["clip"].endswith(seen["next"]["address"])
     assert seen["copied"] == "copied"
     assert (seen["back"]["view"], seen["back"]["scrolled"]) == ("overview", 300)
-    assert (seen["forward"]["view"], seen["forward"]["round"]) == ("run", "3 of 4")
+    assert (seen["forward"]["view"], seen["forward"]["round"]) == ("run", "3 of 3")
 
 
 MARGINS: dict[str, dict[str, Any]] = {
@@ -308,7 +308,7 @@ def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, s
     )
     assert (seen["light"]["theme"], seen["light"]["overflow"]) == ("light", 0)
     assert seen["light"]["paper"] != seen["start"]["paper"]
-    assert (seen["run"]["view"], seen["run"]["round"], seen["run"]["overflow"]) == ("run", "2 of 4", 0)
+    assert (seen["run"]["view"], seen["run"]["round"], seen["run"]["overflow"]) == ("run", "2 of 3", 0)
     assert seen["run"]["theme"] == "dark"
 
 

@@ -44,7 +44,7 @@ def round_of(at: At, number: int) -> Record:
 
 
 def settings_of(at: At) -> dict[str, Any]:
-    """The settings of a run at this place, nested as an experiment's are."""
+    """The settings of a run at this place, nested as an experiment's are; three rounds, unless the place says."""
     settings: dict[str, Any] = {"rounds": 3, "cohort": 4}
     for path, value in at.items():
         *sections, name = path.split(".")
@@ -67,7 +67,6 @@ def make_sweep(
     axes: Mapping[str, Sequence[Any]] | None = None,
     make_round: Callable[[At, int], Record] = round_of,
     there: Callable[[At], bool] = lambda at: True,
-    rounds: int = 3,
     **manifest: Any,
 ) -> Path:
     """A sweep over the product of the axes, AXES unless they are given, with the runs that are to be there finished.
@@ -77,7 +76,7 @@ def make_sweep(
     ranges = {**AXES, **(axes or {})}
     places = [dict(zip(ranges, values, strict=True)) for values in product(*ranges.values())]
     for at in filter(there, places):
-        make_run(folder / run_name(at), at, make_round, rounds)
+        make_run(folder / run_name(at), at, make_round)
     content = {
         "name": "cpu/table1", "title": "A made-up table", "published": None, "table": TABLE, "figure": None,
         "axes": list(ranges), "runs": [{"folder": run_name(at), "at": at} for at in places],
@@ -88,12 +87,13 @@ def make_sweep(
     return file
 
 
-def make_run(path: Path, at: At, make_round: Callable[[At, int], Record] = round_of, rounds: int = 3) -> RunFolder:
+def make_run(path: Path, at: At, make_round: Callable[[At, int], Record] = round_of) -> RunFolder:
     """The finished run at this place, unless it is there."""
     if (path / "run.json").exists():
         return RunFolder.open(path)
-    run = RunFolder.create(path, {"settings": settings_of(at)})
-    for number in range(1, rounds + 1):
+    settings = settings_of(at)
+    run = RunFolder.create(path, {"settings": settings})
+    for number in range(1, settings["rounds"] + 1):
         run.append(make_round(at, number))
     run.write_summary()
     return run

@@ -133,7 +133,7 @@ def test_bars_of_two_metrics_are_two_panels(tmp_path: Path, slowest: float, loga
 
 
 def test_curves_have_a_point_for_every_round(tmp_path: Path) -> None:
-    figure = one(tmp_path, {"kind": "curves", "value": ["main_accuracy", "defense_seconds"][:1]}, rounds=4)
+    figure = one(tmp_path, {"kind": "curves", "value": ["main_accuracy", "defense_seconds"][:1]}, axes={"rounds": [4]})
     (panel,) = figure.panels
     assert panel.title == "mnist, cba"
     points = line(panel, "krum")

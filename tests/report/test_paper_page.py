@@ -229,6 +229,6 @@ def test_a_hundred_runs_fit_on_a_page(tmp_path: Path) -> None:
     def make_round(at: At, number: int) -> Record:
         return snowball_round(number + 30 * at["seed"]) | {"round": number}  # type: ignore[no-any-return]
 
-    axes = {"defense.name": ["snowball"], "seed": list(range(100))}
-    make_sweep(tmp_path, axes, make_round, rounds=30)
+    axes = {"defense.name": ["snowball"], "seed": list(range(100)), "rounds": [30]}
+    make_sweep(tmp_path, axes, make_round)
     assert len(page_of(tmp_path)) < 8_000_000

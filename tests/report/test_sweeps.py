@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sweeps_made import AXES, TABLE, make_run, make_sweep, round_of, run_name
 
-from snowball.records import write_json
+from snowball.errors import RunError
+from snowball.records import RunFolder, write_json
 from snowball.report import read_sweeps
+from snowball.report.outcomes import read_outcome
 from snowball.report.sweeps import LONGEST, Run, Sweep
+from snowball.sim.experiment import load
+from snowball.sim.run import is_finished
 
 FIRST = {path: values[0] for path, values in AXES.items()}
 SNOWBALL = {**FIRST, "defense.name": "snowball"}
@@ -61,7 +66,7 @@ def test_best_and_last_round_are_told_apart(tmp_path: Path) -> None:
     "shown", [{"table": TABLE | {"values": ["defense_seconds"]}}, {"figure": {"value": "evaluate_seconds"}}]
 )
 def test_seconds_are_medians_over_rounds_where_they_are_shown(tmp_path: Path, shown: dict[str, Any]) -> None:
-    make_sweep(tmp_path, {"seed": [1]}, rounds=5, **shown)
+    make_sweep(tmp_path, {"seed": [1], "rounds": [5]}, **shown)
     metrics = read_one(tmp_path)[0].runs[0].metrics
     assert metrics["defense_seconds"] == pytest.approx(0.3)
     assert metrics["evaluate_seconds"] == 0.5
@@ -71,7 +76,7 @@ def test_seconds_are_found_wherever_they_stand_in_a_line(tmp_path: Path) -> None
     make_sweep(tmp_path, {"seed": [1]}, table=TABLE | {"values": ["defense_seconds"]})
     rounds = tmp_path / run_name(FIRST) / "rounds.jsonl"
     other = {"seconds": {"defense": 7.0}, "facts": {"seconds": {"defense": 9.0}}, "participants": ['"seconds": {']}
-    rounds.write_text(json.dumps(round_of(FIRST, 1) | other) + "\n")
+    rounds.write_text((json.dumps(round_of(FIRST, 1) | other) + "\n") * 3)
     assert run_at(read_one(tmp_path)[0], FIRST).metrics["defense_seconds"] == 7.0
 
 
@@ -87,6 +92,21 @@ def test_a_run_that_was_never_evaluated_has_error_rates_alone(tmp_path: Path) ->
     make_sweep(tmp_path, {"seed": [1]}, lambda at, number: round_of(at, number) | {"main_accuracy": None})
     run = read_one(tmp_path)[0].runs[0]
     assert set(run.metrics) == {"false_positive_rate", "false_negative_rate"}
+
+
+@pytest.mark.parametrize(("lines", "finished"), [(0, False), (2, False), (3, True), (4, False)])
+@pytest.mark.parametrize("torn", ["", '{"round": 4, "part'])
+def test_a_run_is_finished_where_the_simulator_says_so(tmp_path: Path, lines: int, torn: str, finished: bool) -> None:
+    experiment = load("demo", ["rounds=3"])
+    run = RunFolder.create(tmp_path / "run", {"settings": experiment.settings()})
+    for number in range(1, lines + 1):
+        run.append(round_of(FIRST, number))
+    with (run.path / "rounds.jsonl").open("a") as file:
+        file.write(torn)
+    run.write_summary()
+    assert is_finished(run.path, experiment) is finished
+    with nullcontext() if finished else pytest.raises(RunError, match=f"should hold 3 rounds and holds {lines}"):
+        assert read_outcome(run.path, timed=False)[1]
 
 
 def test_runs_that_are_not_there_yet_are_no_fault(tmp_path: Path) -> None:
@@ -138,6 +158,10 @@ def test_a_run_whose_folder_is_called_sweeps_is_no_sweep(tmp_path: Path) -> None
     assert read_sweeps([tmp_path]) == ([], [])
 
 
+def line(**changes: Any) -> str:
+    return json.dumps(round_of(SNOWBALL, 1) | changes, sort_keys=True) + "\n"
+
+
 def cut(file: str) -> Callable[[Path], None]:
     return lambda run: (run / file).unlink()
 
@@ -150,9 +174,14 @@ def change(file: str, **changes: Any) -> Callable[[Path], None]:
     return lambda run: write_json(run / file, json.loads((run / file).read_text()) | changes)
 
 
-def tear(run: Path) -> None:
-    with (run / "rounds.jsonl").open("a") as file:
-        file.write('{"round": 4, "part')
+def keep(lines: int, more: str = "") -> Callable[[Path], object]:
+    """Keep so many rounds of a run, and put something behind."""
+
+    def spoil(run: Path) -> None:
+        rounds = run / "rounds.jsonl"
+        rounds.write_text("".join(rounds.read_text().splitlines(keepends=True)[:lines]) + more)
+
+    return spoil
 
 
 HEADLINE = {"round": 1, "main_accuracy": 0.5, "backdoor_accuracy": 0.5}
@@ -166,7 +195,10 @@ HEADLINE = {"round": 1, "main_accuracy": 0.5, "backdoor_accuracy": 0.5}
         (write("run.json", "[1]"), "broken", "run.json must hold a JSON object, not a list"),
         (write("run.json", "{}"), "broken", "is of another version: its run.json has no 'settings'"),
         (cut("summary.json"), "unfinished", "is not finished: it has no summary.json"),
-        (tear, "broken", "rounds.jsonl ends in a torn line, though the run has its summary.json"),
+        (cut("rounds.jsonl"), "broken", "rounds.jsonl should hold 3 rounds and holds 0, though the run has its"),
+        (keep(1), "broken", "should hold 3 rounds and holds 1, though the run has its summary.json"),
+        (keep(2, '{"round": 3, "part'), "broken", "rounds.jsonl should hold 3 rounds and holds 2, though"),
+        (keep(3, line(round=4)), "broken", "rounds.jsonl should hold 3 rounds and holds 4, though"),
         (write("summary.json", '{"best": nul'), "broken", "summary.json is not valid JSON"),
         (write("summary.json", '{"best": null}'), "broken", "summary.json is of another version: it has no 'last'"),
         (change("summary.json", best={"round": 1}), "broken", "of another version: its 'best' cannot be {'round': 1}"),
@@ -196,10 +228,6 @@ def test_a_run_that_cannot_be_used_is_one_sentence_and_the_rest_is_read(
     assert sum(run.state == "finished" for run in sweep.runs) == 3
 
 
-def line(**changes: Any) -> str:
-    return json.dumps(round_of(SNOWBALL, 1) | changes, sort_keys=True) + "\n"
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -217,7 +245,7 @@ def line(**changes: Any) -> str:
 )
 def test_rounds_that_cannot_be_timed_are_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
     make_sweep(tmp_path, {"defense.name": ["snowball"], "seed": [1]}, table=TABLE | {"values": ["defense_seconds"]})
-    (tmp_path / run_name(SNOWBALL) / "rounds.jsonl").write_text(content)
+    (tmp_path / run_name(SNOWBALL) / "rounds.jsonl").write_text(content + line() * (3 - content.count("\n")))
     sweep, faults = read_one(tmp_path)
     assert run_at(sweep, SNOWBALL).state == "broken"
     assert len(faults) == 1

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os import SEEK_END
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from snowball.errors import RunError
 from snowball.records import ROUNDS, SUMMARY, RunFolder, loads, read_lines
-from snowball.report.table import MOST_SECONDS, is_between, read_summary
+from snowball.report.table import MOST_SECONDS, count_rounds, is_between, read_summary
 
 
 @dataclass(frozen=True)
@@ -57,21 +56,18 @@ def read_outcome(path: Path, timed: bool) -> Outcome:
         raise RunError(f"{path} is of another version: its run.json has no 'settings'")
     if summary is None:
         return settings, None
-    _refuse_torn(path / ROUNDS)
+    _refuse_other_length(folder, settings.get("rounds"))
     numbers = {name: _of_summary(summary, metric.where) for name, metric in METRICS.items() if not metric.timed}
     if timed:
         numbers |= _of_rounds(folder)
     return settings, {name: number for name, number in numbers.items() if number is not None}
 
 
-def _refuse_torn(path: Path) -> None:
-    """Refuse rounds that end in the middle of a line, though the run is over."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        file.seek(-1 if file.seek(0, SEEK_END) else 0, SEEK_END)
-        if file.read(1) not in (b"", b"\n"):
-            raise RunError(f"{path} ends in a torn line, though the run has its {SUMMARY}")
+def _refuse_other_length(folder: RunFolder, rounds: Any) -> None:
+    """Refuse a run that is over and has not as many rounds on record as it should."""
+    if (found := count_rounds(folder)) != rounds:
+        where = folder.path / ROUNDS
+        raise RunError(f"{where} should hold {rounds} rounds and holds {found}, though the run has its {SUMMARY}")
 
 
 def _of_summary(summary: dict[str, Any], where: Iterable[str]) -> float | None:

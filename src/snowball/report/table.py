@@ -125,6 +125,11 @@ def _holds_run(folder: Path) -> bool:
     return (folder / RUN).is_file() and (folder.name != SWEEPS or (folder / ROUNDS).exists())
 
 
+def count_rounds(folder: RunFolder) -> int:
+    """How many rounds are on record."""
+    return sum(1 for _ in read_lines(folder.path / ROUNDS))
+
+
 def read_summary(folder: RunFolder) -> dict[str, Any] | None:
     """How the run ended, None while it has not; a summary that lacks something is an error."""
     if (summary := folder.summary()) is None:
@@ -193,7 +198,7 @@ def _row(name: str, folder: RunFolder) -> Row:
     return Row(
         name=name,
         defense=setting_name(folder.run, "defense"),
-        rounds=sum(1 for _ in read_lines(folder.path / ROUNDS)),
+        rounds=count_rounds(folder),
         finished=finished,
         best_round=best.get("round"),
         best_main_accuracy=best.get("main_accuracy"),
