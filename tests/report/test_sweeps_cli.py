@@ -85,6 +85,14 @@ def test_a_run_with_torn_rounds_is_left_out_of_the_list(call: Call, tmp_path: Pa
     assert "line 1 of" in errors
 
 
+def test_a_run_whose_rounds_are_cut_is_listed_as_unfinished(call: Call, tmp_path: Path) -> None:
+    rounds = make_run(tmp_path / "run", FIRST).path / "rounds.jsonl"
+    rounds.write_text(rounds.read_text().partition("\n")[0] + "\n")
+    assert cells(call("report", tmp_path)[1], "run")[1:4] == ["1, unfinished", "1", "61.0%"]
+    rounds.unlink()
+    assert cells(call("report", tmp_path)[1], "run")[1:4] == ["0, unfinished", "–", "–"]  # noqa: RUF001
+
+
 def test_a_sweep_that_has_not_started_is_shown(call: Call, tmp_path: Path) -> None:
     make_sweep(tmp_path, there=lambda at: False)
     code, output, errors = call("report", tmp_path, "--paper")

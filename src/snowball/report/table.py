@@ -193,12 +193,13 @@ def setting_name(run: dict[str, Any], setting: str) -> str:
 
 
 def _row(name: str, folder: RunFolder) -> Row:
-    summary, finished = _ending(folder)
+    rounds = count_rounds(folder)
+    summary, finished = _ending(folder, rounds)
     best, last = summary["best"] or {}, summary["last"] or {}
     return Row(
         name=name,
         defense=setting_name(folder.run, "defense"),
-        rounds=count_rounds(folder),
+        rounds=rounds,
         finished=finished,
         best_round=best.get("round"),
         best_main_accuracy=best.get("main_accuracy"),
@@ -211,12 +212,14 @@ def _row(name: str, folder: RunFolder) -> Row:
     )
 
 
-def _ending(folder: RunFolder) -> tuple[dict[str, Any], bool]:
-    """The summary of a run so far, and whether it is finished; one of another version is made anew."""
+def _ending(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], bool]:
+    """The summary of a run so far, and whether it is finished; one of other rounds or another version is made anew."""
+    settings = folder.run.get("settings")
+    whole = not isinstance(settings, dict) or settings.get("rounds", rounds) == rounds
     with suppress(RunError):
-        if (summary := read_summary(folder)) is not None:
+        if whole and (summary := read_summary(folder)) is not None:
             return summary, True
-    return summarise(folder.rounds()), (folder.path / SUMMARY).exists()
+    return summarise(folder.rounds()), whole and (folder.path / SUMMARY).exists()
 
 
 def markdown_text(text: str) -> str:
