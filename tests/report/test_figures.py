@@ -256,6 +256,25 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         figure_of(sweep)
 
 
+@pytest.mark.parametrize(("kind", "unfinished"), [("curves", 1), ("distances", 1), ("scatter", 0)])
+def test_a_run_that_cannot_be_read_is_a_fault_and_the_others_are_drawn(
+    tmp_path: Path, kind: str, unfinished: int
+) -> None:
+    make_sweep(tmp_path, {"defense.name": ["ideal"]}, apart, figure={"kind": kind})
+    ((sweep,), _) = read_sweeps([tmp_path])
+    file = sweep.runs[0].folder / "rounds.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"round": 2', b'"round": 0'))
+    faults: list[str] = []
+    figure = figure_of(sweep, faults)
+    assert faults == [f"line 2 of {file} is not a round's record: its 'round' cannot be 0"]
+    assert figure is not None
+    points = [point for series in figure.panels[0].series for point in series.points]
+    there = [run.name for run in sweep.runs[1:]]
+    assert {point.runs for point in points} == {tuple(there[:1] if kind == "scatter" else there)}
+    assert {point.missing for point in points} == {unfinished}
+    assert figure.unfinished == unfinished
+
+
 REFUSED = {
     "no kind": ({}, "figure.kind is one of lines, heat, bars, curves, scatter, distances, got None"),
     "another kind": ({"kind": "pie"}, "got 'pie'"),

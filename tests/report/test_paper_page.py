@@ -123,6 +123,16 @@ def test_a_figure_that_cannot_be_drawn_is_a_fault_of_the_page(tmp_path: Path) ->
     assert '<table class="paper">' in page
 
 
+def test_a_run_that_cannot_be_read_is_a_fault_of_the_page_and_the_figure_has_the_others(tmp_path: Path) -> None:
+    make_sweep(tmp_path, figure={"kind": "curves"})
+    file = find_runs([tmp_path])[0].path / "rounds.jsonl"
+    file.write_text("{}\n" + file.read_text().partition("\n")[2])
+    page = page_of(tmp_path)
+    faults = words(page.split('class="faults"')[1].split("</section>")[0])
+    assert faults.endswith(f"> Not in this report line 1 of {file} is not a round's record: it has no 'round'")
+    assert "1 table and 1 figure from 11 runs" in page
+
+
 def test_faults_are_listed_once_and_many_are_folded(tmp_path: Path) -> None:
     make_sweep(tmp_path)
     write_html(find_runs([tmp_path]), tmp_path / "a.html", (), [*(f"fault {n}" for n in range(9)), "fault 1"])

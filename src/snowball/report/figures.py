@@ -6,14 +6,16 @@ mixes them.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal
 
-from snowball.errors import SettingError
+from snowball.errors import RunError, SettingError, SnowballError
 from snowball.records import PAIRS, Record, RunFolder
-from snowball.report.request import OVER_ROUNDS, Request, read_request
+from snowball.report.request import Request, read_request
 from snowball.report.sweeps import METRICS, Run, Sweep, mixed
-from snowball.report.table import ABSENT
+from snowball.report.table import ABSENT, noting
 
 WORDS = {
     "attack.poison_ratio": "poisoned share of samples (PDR)",
@@ -87,7 +89,7 @@ class Figure:
         y: what the y axis shows; of bars, the axis of the numbers.
         value: what is measured; the y axis shows it but in a heat map.
         unit: "%" for fractions, "s" for seconds.
-        unfinished: how many of the sweep's runs are not in it, since they have not finished.
+        unfinished: how many of the sweep's runs are not in it, since they have not finished or cannot be read.
         logarithmic: which axes are.
     """
 
@@ -103,23 +105,40 @@ class Figure:
     logarithmic: tuple[Literal["x", "y"], ...] = ()
 
 
-History = Mapping[int, Mapping[str, float | None]]
-Histories = Mapping[str, History]
-"""The numbers of rounds, by the names of runs."""
+Rounds = Callable[[Run], Mapping[int, Record]]
+"""Gives a run's rounds by their numbers; none of a run that is not finished or cannot be read."""
 
 
-def figure_of(sweep: Sweep) -> Figure | None:
-    """What the sweep's [figure] shows of its finished runs; None where it has none, or they have nothing to show."""
+def figures_of(sweeps: Iterable[Sweep], faults: list[str] | None = None) -> list[Figure | None]:
+    """The figure of each sweep, as `figure_of` has it; one that cannot be drawn is an error, or one of the faults."""
+    return [_figure_or_fault(sweep, faults) for sweep in sweeps]
+
+
+def _figure_or_fault(sweep: Sweep, faults: list[str] | None) -> Figure | None:
+    with noting(faults):
+        try:
+            return figure_of(sweep, faults)
+        except SnowballError as error:
+            raise RunError(f"the figure of {sweep.name} cannot be drawn: {error}") from error
+    return None
+
+
+def figure_of(sweep: Sweep, faults: list[str] | None = None) -> Figure | None:
+    """What the sweep's [figure] shows of its finished runs; None where it has none, or they have nothing to show.
+
+    A run whose rounds cannot be read is an error, or one of the faults and not there.
+    """
     if sweep.figure is None:
         return None
-    request = read_request(sweep.figure)
+    request, rounds = read_request(sweep.figure), _reader(faults)
     for path in request.paths:
         if not any(path in run.at for run in sweep.runs):
             raise SettingError(f"the figure of {sweep.name} goes by {path}, which no run of the sweep says")
-    panels = tuple(filter(_numbers, _panels(sweep.runs, request)))
+    panels = tuple(filter(_numbers, _panels(sweep.runs, request, rounds)))
     if not panels:
         return None
     value, unit = _measured(request)
+    is_there = rounds if request.kind in ("curves", "distances") else _is_finished
     x, y = AXES.get(request.kind, (in_words(request.x), in_words(request.y)))
     return Figure(
         kind=request.kind,
@@ -130,21 +149,36 @@ def figure_of(sweep: Sweep) -> Figure | None:
         value=value,
         unit=unit,
         panels=panels,
-        unfinished=sum(run.state != "finished" for run in sweep.runs),
+        unfinished=sum(not is_there(run) for run in sweep.runs),
         logarithmic=("y",) if unit == "s" and request.kind != "heat" and _are_steep(panels) else (),
     )
 
 
-def _panels(runs: Sequence[Run], request: Request) -> Iterable[Panel]:
+def _reader(faults: list[str] | None) -> Rounds:
+    """Reads rounds once, without the defense's facts, which no figure shows; what cannot be read is a fault."""
+
+    @cache
+    def read(folder: Path) -> Mapping[int, Record]:
+        with noting(faults):
+            return {record["round"]: record | {"facts": {}} for record in RunFolder.open(folder).rounds()}
+        return {}
+
+    return lambda run: read(run.folder) if _is_finished(run) else {}
+
+
+def _is_finished(run: Run) -> bool:
+    return run.state == "finished"
+
+
+def _panels(runs: Sequence[Run], request: Request, rounds: Rounds) -> Iterable[Panel]:
     metrics = request.value or ("",)
     places = grouped(runs, (*request.panels, *mixed(runs, request.paths)))
     if (total := len(places) * len(metrics)) > MOST_PANELS:
         raise SettingError(f"a figure has at most {MOST_PANELS} panels, and this one asks for {total}")
-    histories = {run.name: history_of(run) for run in runs} if request.kind in ("curves", "distances") else {}
     for metric in metrics:
         for place, alike in places:
             title = ", ".join(filter(None, (_heading(request, metric), str(place))))
-            yield Panel(title, MAKERS[request.kind](alike, request, metric, histories))
+            yield Panel(title, MAKERS[request.kind](alike, request, metric, rounds))
 
 
 def _heading(request: Request, metric: str) -> str:
@@ -159,7 +193,7 @@ def _label(request: Request, metric: str) -> str:
     return METRICS[metric].label.removesuffix(", best round" if request.kind == "curves" else "")
 
 
-def _cells(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
+def _cells(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -> tuple[Series, ...]:
     lines = ((name, grouped(alike, request.x)) for name, alike in grouped(runs, request.series or request.y))
     return tuple(
         Series(str(name), tuple(_point(x, {run.name: run.metrics.get(metric) for run in cell}) for x, cell in line))
@@ -167,25 +201,27 @@ def _cells(runs: Sequence[Run], request: Request, metric: str, histories: Histor
     )
 
 
-def _curves(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
-    lines = ((name, over_rounds(alike, metric, histories)) for name, alike in grouped(runs, request.series))
+def _curves(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+    lines = (
+        (name, _over_rounds(alike, rounds, partial(_metric, metric))) for name, alike in grouped(runs, request.series)
+    )
     return tuple(Series(str(name), line) for name, line in lines if line)
 
 
-def _distances(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
-    lines = ((pair, over_rounds(runs, pair, histories)) for pair in PAIRS)
+def _distances(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+    lines = ((pair, _over_rounds(runs, rounds, partial(_distance, pair))) for pair in PAIRS)
     return tuple(Series(APART[pair], line) for pair, line in lines if any(point.runs for point in line))
 
 
-def _scatter(runs: Sequence[Run], request: Request, metric: str, histories: Histories) -> tuple[Series, ...]:
-    """A round of the first run that is finished."""
-    run = next((run for run in runs if run.state == "finished"), None)
-    rounds = {record["round"]: record for record in RunFolder.open(run.folder).rounds()} if run else {}
-    if run is None or not rounds:
+def _scatter(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+    """A round of the first run that is finished and can be read."""
+    run = next(filter(rounds, runs), None)
+    if run is None:
         return ()
-    record = rounds.get(request.round or max(rounds))
+    last = max(rounds(run))
+    record = rounds(run).get(request.round or last)
     if record is None:
-        raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {max(rounds)}")
+        raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {last}")
     marks: dict[str, list[Point]] = {name: [] for name in MARKS.values()}
     for bad, chosen, place in zip(record["malicious"], record["elected"], record["map"] or (), strict=False):
         if all(number is not None and abs(number) <= HIGHEST for number in place):
@@ -200,7 +236,7 @@ MARKS = {
     (True, False): "infected, left out",
 }
 
-MAKERS: dict[str, Callable[[Sequence[Run], Request, str, Histories], tuple[Series, ...]]] = {
+MAKERS: dict[str, Callable[[Sequence[Run], Request, str, Rounds], tuple[Series, ...]]] = {
     "lines": _cells,
     "heat": _cells,
     "bars": _cells,
@@ -210,27 +246,20 @@ MAKERS: dict[str, Callable[[Sequence[Run], Request, str, Histories], tuple[Serie
 }
 
 
-def history_of(run: Run) -> History:
-    """What changes over the rounds of a run that is finished: metrics and distances."""
-    rounds = RunFolder.open(run.folder).rounds() if run.state == "finished" else []
-    return {record["round"]: _metrics(record) | (record["distances"] or {}) for record in rounds}
+def _metric(name: str, record: Record) -> float | None:
+    number: float | None = record["seconds"].get(METRICS[name].where[-1]) if METRICS[name].timed else record[name]
+    return number
 
 
-def _metrics(record: Record) -> dict[str, float | None]:
-    found = {name: METRICS[name] for name in OVER_ROUNDS}
-    return {
-        name: record["seconds"].get(metric.where[-1]) if metric.timed else record[name]
-        for name, metric in found.items()
-    }
+def _distance(pair: str, record: Record) -> float | None:
+    return (record["distances"] or {}).get(pair)
 
 
-def over_rounds(runs: Sequence[Run], name: str, histories: Histories) -> tuple[Point, ...]:
+def _over_rounds(runs: Sequence[Run], rounds: Rounds, number_of: Callable[[Record], float | None]) -> tuple[Point, ...]:
     """A point for every round that a run has."""
-    own = {run.name: histories[run.name] for run in runs}
-    rounds = sorted({number for history in own.values() for number in history})
-    return tuple(
-        _point(number, {run: history.get(number, {}).get(name) for run, history in own.items()}) for number in rounds
-    )
+    numbers = {run.name: {number: number_of(record) for number, record in rounds(run).items()} for run in runs}
+    every = sorted({number for own in numbers.values() for number in own})
+    return tuple(_point(each, {name: own.get(each) for name, own in numbers.items()}) for each in every)
 
 
 def grouped(runs: Sequence[Run], paths: Sequence[str]) -> list[tuple[float | str, list[Run]]]:

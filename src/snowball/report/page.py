@@ -1,14 +1,14 @@
 """The page on runs and on the sweeps that they belong to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from snowball.errors import RunError, SnowballError
+from snowball.errors import RunError
 from snowball.records import RunFolder
 from snowball.report.catalogue import FEW, Entry, catalogue, columns
 from snowball.report.data import loaded
 from snowball.report.differences import Difference, differences
+from snowball.report.figures import figures_of
 from snowball.report.html import asset, bundle, pack, safe_json, write_page
 from snowball.report.paper_figures import paper_figure
 from snowball.report.paper_story import paper_headline, paper_story
@@ -31,8 +31,6 @@ SCRIPTS = (
 )
 """The page's own script in parts, the last of which starts it."""
 
-Made = TypeVar("Made")
-
 
 def write_html(
     folders: Sequence[RunFolder], path: str | Path, sweeps: Sequence[Sweep] = (), faults: Sequence[str] = ()
@@ -48,7 +46,9 @@ def write_html(
     from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
 
     places = {entry.folder.path.resolve(): place for place, entry in enumerate(entries)}
-    tables, drawn = _made(sweeps, places, paper_table, noted), _made(sweeps, places, paper_figure, noted)
+    tables = [table for sweep in sweeps if (table := paper_table(sweep, places))]
+    asked = zip(sweeps, figures_of(sweeps, noted), strict=True)
+    drawn = [paper_figure(figure, sweep, places) for sweep, figure in asked if figure]
     rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
     write_page(
         path,
@@ -70,22 +70,6 @@ def write_html(
         triggers=figures(shown),
         loaded=loaded(shown),
     )
-
-
-def _made(
-    sweeps: Sequence[Sweep],
-    places: Mapping[Path, int],
-    make: Callable[[Sweep, Mapping[Path, int]], Made | None],
-    faults: list[str],
-) -> list[Made]:
-    """What is made of each sweep; what cannot be made is among the faults."""
-    made = []
-    for sweep in sweeps:
-        try:
-            made.append(make(sweep, places))
-        except SnowballError as error:
-            faults.append(str(error))
-    return [each for each in made if each is not None]
 
 
 def _differences(entries: Sequence[Entry], sweeps: Sequence[Sweep]) -> list[Difference]:

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from snowball.report.figures import Figure, Series, figure_of
+from snowball.report.figures import Figure, Series
 from snowball.report.html import short
 from snowball.report.sweeps import Sweep
 
 
-def paper_figure(sweep: Sweep, places: Mapping[Path, int]) -> dict[str, Any] | None:
-    """A sweep's figure, if it has one to show; `places` are where runs' folders are in the page's catalogue."""
-    figure = figure_of(sweep)
+def paper_figure(figure: Figure, sweep: Sweep, places: Mapping[Path, int]) -> dict[str, Any]:
+    """The figure of a sweep; `places` are where runs' folders are in the page's catalogue."""
     found = {run.name: places[run.folder.resolve()] for run in sweep.runs if run.folder.resolve() in places}
-    return _plain(figure, found) if figure else None
+    return _plain(figure, found)
 
 
 def _plain(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:

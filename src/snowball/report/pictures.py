@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from snowball.errors import MissingExtra, RunError, SettingError, SnowballError
+from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records import write_bytes
 from snowball.report.audit import visible
-from snowball.report.figures import Figure, Panel, Series, figure_of
+from snowball.report.figures import Figure, Panel, Series, figures_of
 from snowball.report.sweeps import Sweep
 from snowball.report.table import ABSENT
 
@@ -110,16 +110,11 @@ STYLE: dict[str, Any] = {
 
 
 def write_pictures(sweeps: Iterable[Sweep], folder: str | Path, kind: str = "svg") -> tuple[list[Path], list[str]]:
-    """Draw the figure of every sweep that has one into a folder: the files, and a sentence for each that cannot be."""
+    """Draw the figure of every sweep that has one into a folder: the files, and a sentence for all that cannot be."""
     if kind not in KINDS:
         raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
-    figures: list[Figure] = []
     faults: list[str] = []
-    for sweep in sweeps:
-        try:
-            figures += filter(None, [figure_of(sweep)])
-        except SnowballError as error:
-            faults.append(f"the figure of {sweep.name} cannot be drawn: {error}")
+    figures = list(filter(None, figures_of(sweeps, faults)))
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
