@@ -102,6 +102,21 @@ def test_cells_say_which_of_their_runs_are_not_there_and_why(tmp_path: Path) -> 
     assert HOSTILE in unescape(page)
 
 
+def test_cells_say_what_is_wrong_with_a_run_that_cannot_be_used(tmp_path: Path) -> None:
+    make_sweep(tmp_path)
+    place = {"data.name": "mnist", "attack.name": "cba", "defense.name": "krum"}
+    lost, cut = (tmp_path / run_name({**place, "seed": seed}) for seed in (1, 2))
+    (lost / "summary.json").unlink()
+    (tmp_path / "failed.json").write_text(json.dumps({lost.name: "no memory"}))
+    (cut / "rounds.jsonl").unlink()
+    (krum,) = dict(table_of(tmp_path).rows)["krum"]
+    said = f"{cut / 'rounds.jsonl'} should hold 3 rounds and holds 0, though the run has its summary.json"
+    assert (krum.missing, krum.reason) == ("1 of 3, 1 failed", f"{lost.name} failed: no memory; {said}")
+    (tmp_path / "failed.json").unlink()
+    (krum,) = dict(table_of(tmp_path).rows)["krum"]
+    assert (krum.missing, krum.reason) == ("1 of 3", said)
+
+
 def test_the_page_has_a_place_for_each_table_and_figure(tmp_path: Path) -> None:
     make_sweep(tmp_path, name="a", title="First table", published="label-skew")
     make_sweep(tmp_path, name="b", title="A figure", table=None, figure={"kind": "bars"})

@@ -28,6 +28,7 @@ class Cell:
         published: the paper's numbers by metric.
         at: the settings that all the runs share.
         failed: the sentences of the runs that failed, by name.
+        broken: those of the runs that cannot be used.
     """
 
     values: dict[str, list[float]]
@@ -36,6 +37,7 @@ class Cell:
     published: dict[str, float]
     at: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
     def mean(self, metric: str) -> float | None:
         """The mean over the runs; None where there is no number."""
@@ -140,6 +142,7 @@ def _cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[st
         published=_published(at, metrics, numbers),
         at=at,
         failed={run.name: run.sentence for run in runs if run.state == "failed"},
+        broken=tuple(run.sentence for run in runs if run.state == "broken"),
     )
 
 

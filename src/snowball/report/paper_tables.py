@@ -119,12 +119,12 @@ def _setting(path: str) -> str:
 def _box(grid: Grid, row: int, column: int, places: Mapping[str, int | None]) -> Box:
     cell = grid.cells[row][column]
     best = (row, column) in grid.best
-    failed = "; ".join(f"{name} failed: {sentence}" for name, sentence in cell.failed.items())
+    reasons = [*(f"{name} failed: {sentence}" for name, sentence in cell.failed.items()), *cell.broken]
     return Box(
         numbers=tuple(_number(cell, name, best and name == grid.metrics[0]) for name in grid.metrics),
         runs=tuple(place for name in cell.runs if (place := places.get(name)) is not None),
         missing=cell.missing(),
-        reason=failed or ("not finished" if cell.missing() else ""),
+        reason="; ".join(reasons) or ("not finished" if cell.missing() else ""),
     )
 
 
