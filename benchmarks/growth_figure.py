@@ -27,7 +27,7 @@ def figure(cases: Sequence[Mapping[str, Any]]) -> Figure:
         Panel(title, tuple(line(name, cases, pattern) for name, pattern in lines.items()))
         for title, lines in PANELS.items()
     )
-    return Figure("lines", "growth", "How time grows", "", "seconds", "seconds", "s", panels, logarithmic=("x", "y"))
+    return Figure("lines", "How time grows", "", "seconds", "seconds", "s", panels, logarithmic=("x", "y"))
 
 
 def line(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:

@@ -179,7 +179,7 @@ def figure(rounds: Mapping[str, Mapping[str, Any]]) -> Figure:
         if case["judge"] == PUBLISHED and case["learned"] in SHOWN
     )
     title = "Codes of updates, and of differences between them"
-    return Figure("scatter", "latent", title, "first principal direction", "second principal direction", "", "", panels)
+    return Figure("scatter", title, "first principal direction", "second principal direction", "", "", panels)
 
 
 def main(arguments: Sequence[str]) -> None:

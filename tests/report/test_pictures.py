@@ -12,6 +12,7 @@ import pytest
 from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
+from snowball.report import write_exports
 from snowball.report.figures import Figure, Panel, Point, Series
 from snowball.report.pictures import DRAWERS, draw, looks_of, picture, write_pictures
 from snowball.report.request import KINDS
@@ -30,7 +31,7 @@ def made(kind: str, **changes: Any) -> Figure:
     """A small figure of a kind."""
     panel = Panel("mnist", (Series("fedavg", points(0.5, None, 0.9)), Series("snowball", points(0.1, 0.2, 0.3))))
     panels = (bars(fedavg=0.1, snowball=0.5),) if kind == "bars" else (panel,)
-    plain = Figure(kind, f"cpu/{kind}", "A title", "across", "up", "what is measured", "%", panels)
+    plain = Figure(kind, "A title", "across", "up", "what is measured", "%", panels)
     return replace(plain, **changes)
 
 
@@ -93,7 +94,7 @@ def test_names_are_neither_formulas_nor_markup(kind: str) -> None:
     if kind in ("curves", "distances", "scatter"):
         series = Series(hostile, points(0.5, 0.2))
     panels = (Panel(hostile, (series, replace(series, name=f"other {hostile}"))),)
-    figure = made(kind, name=hostile, title=hostile, x=hostile, y=hostile, value=hostile, panels=panels)
+    figure = made(kind, title=hostile, x=hostile, y=hostile, value=hostile, panels=panels)
     root = ElementTree.fromstring(picture(figure))
     assert not [element for element in root.iter() if element.tag.endswith("script")]
     assert picture(figure, "png").startswith(b"\x89PNG")
@@ -213,6 +214,17 @@ def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     ((file,), _) = write_pictures([sweep], tmp_path / "pictures")
     assert file == tmp_path / "pictures" / "------etc-pass-wd.svg"
     assert file.is_file()
+
+
+def test_a_picture_is_called_as_the_tables_of_its_sweep(tmp_path: Path) -> None:
+    sweeps = [
+        sweep_of(tmp_path / "a", name="x.y"),
+        sweep_of(tmp_path / "b", name="x/y", figure={"kind": "bars"}),
+        replace(sweep_of(tmp_path / "c", figure={"kind": "bars"}), name="long" * 100),
+    ]
+    files, _ = write_pictures(sweeps, tmp_path / "out")
+    assert [file.stem for file in files] == ["x-y-2", "long" * 25]
+    assert {file.stem for file in write_exports(sweeps, tmp_path / "out")} == {"x-y", *(file.stem for file in files)}
 
 
 def test_one_figure_that_cannot_be_drawn_is_a_sentence_and_the_others_are_drawn(tmp_path: Path) -> None:

@@ -94,7 +94,6 @@ class Figure:
     """
 
     kind: str
-    name: str
     title: str
     x: str
     y: str
@@ -142,7 +141,6 @@ def figure_of(sweep: Sweep, faults: list[str] | None = None) -> Figure | None:
     x, y = AXES.get(request.kind, (in_words(request.x), in_words(request.y)))
     return Figure(
         kind=request.kind,
-        name=sweep.name,
         title=sweep.title,
         x=x,
         y=y or value,

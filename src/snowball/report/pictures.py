@@ -1,9 +1,9 @@
 """The figures of sweeps as static pictures, for papers and slides: the same numbers give the same bytes."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from itertools import count, cycle, product, zip_longest
+from itertools import cycle, product, zip_longest
 from math import ceil, floor, isnan, log10, nan
 from pathlib import Path
 from textwrap import fill
@@ -14,6 +14,7 @@ import numpy as np
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records import write_bytes
 from snowball.report.audit import visible
+from snowball.report.exports import file_names
 from snowball.report.figures import Figure, Panel, Series, figures_of
 from snowball.report.sweeps import Sweep
 from snowball.report.table import ABSENT
@@ -109,30 +110,23 @@ STYLE: dict[str, Any] = {
 }
 
 
-def write_pictures(sweeps: Iterable[Sweep], folder: str | Path, kind: str = "svg") -> tuple[list[Path], list[str]]:
-    """Draw the figure of every sweep that has one into a folder: the files, and a sentence for all that cannot be."""
+def write_pictures(sweeps: Sequence[Sweep], folder: str | Path, kind: str = "svg") -> tuple[list[Path], list[str]]:
+    """Draw the figure of every sweep that has one into a folder: the files, and a sentence for all that cannot be.
+
+    They are called as `write_exports` calls the tables of these sweeps.
+    """
     if kind not in KINDS:
         raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
     faults: list[str] = []
-    figures = list(filter(None, figures_of(sweeps, faults)))
+    paths = [Path(folder) / f"{name}.{kind}" for name in file_names([sweep.name for sweep in sweeps])]
+    figures = {path: figure for path, figure in zip(paths, figures_of(sweeps, faults), strict=True) if figure}
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
-    paths = [Path(folder) / f"{name}.{kind}" for name in file_names(figures)]
-    for path, figure in zip(paths, figures, strict=True):
+    for path, figure in figures.items():
         write_bytes(path, picture(figure, kind))
-    return paths, faults
-
-
-def file_names(figures: Iterable[Figure]) -> list[str]:
-    """A name a figure, the sweep's with nothing in it that leads out of the folder; numbered where two are alike."""
-    names: dict[str, None] = {}
-    for figure in figures:
-        plain = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in figure.name) or "figure"
-        numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
-        names[next(name for name in numbered if name not in names)] = None
-    return list(names)
+    return list(figures), faults
 
 
 def picture(figure: Figure, kind: str = "svg") -> bytes:
