@@ -138,6 +138,16 @@ def test_no_sweep_is_one_sentence(call: Call, tmp_path: Path, options: tuple[str
     assert (code, errors) == (2, f"snowball: there is no sweep in {tmp_path}\n")
 
 
+@pytest.mark.parametrize("options", [(), ("--paper",)])
+def test_a_folder_that_does_not_exist_is_one_sentence_alone_and_beside_others(
+    call: Call, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    make_sweep(tmp_path / "sweep", {"seed": [1]})
+    sentence = f"snowball: there is no folder {tmp_path / 'nosuch'}\n"
+    assert call("report", tmp_path / "nosuch", *options) == (2, "", sentence)
+    assert call("report", tmp_path / "sweep", tmp_path / "nosuch", *options) == (2, "", sentence)
+
+
 def test_a_manifest_that_is_none_and_nothing_else_is_one_sentence(call: Call, tmp_path: Path) -> None:
     (tmp_path / "sweeps").mkdir()
     (tmp_path / "sweeps" / "a.json").write_text("{}")

@@ -31,6 +31,9 @@ def report(
     """Show what runs and sweeps amount to."""
     from snowball.report import find_runs, read_sweeps, write_html
 
+    for path in paths:
+        if not path.is_dir():
+            raise RunError(f"there is no folder {path}")
     sweeps, faults = read_sweeps(paths)
     noted = faults if sweeps or faults else None  # of runs alone, the first that cannot be used is an error
     folders = find_runs(paths, noted) if html or not paper else []
