@@ -13,7 +13,7 @@ from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.report import write_exports
-from snowball.report.figures import Figure, Panel, Point, Series
+from snowball.report.figures import Figure, Panel, Point, Series, figures_of
 from snowball.report.pictures import DRAWERS, draw, looks_of, picture, write_pictures
 from snowball.report.request import KINDS
 from snowball.report.sweeps import Sweep, read_sweeps
@@ -201,17 +201,17 @@ def test_the_figures_of_sweeps_become_files(tmp_path: Path) -> None:
         sweep_of(tmp_path / "b", name="cpu/plain"),
         sweep_of(tmp_path / "c", name="cpu/curves", figure={"kind": "bars"}),
     ]
-    files, faults = write_pictures(sweeps, tmp_path / "new" / "pictures", "png")
+    figures = figures_of(sweeps)
+    files = write_pictures(sweeps, figures, tmp_path / "new" / "pictures", "png")
     assert [file.name for file in files] == ["cpu-curves.png", "cpu-curves-2.png"]
     assert sorted(file.name for file in (tmp_path / "new" / "pictures").iterdir()) == sorted(f.name for f in files)
     assert files[0].read_bytes() != files[1].read_bytes()
-    assert faults == []
-    assert set(AXES["defense.name"]) <= set(words(write_pictures(sweeps, tmp_path)[0][0].read_bytes()))
+    assert set(AXES["defense.name"]) <= set(words(write_pictures(sweeps, figures, tmp_path)[0].read_bytes()))
 
 
 def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     sweep = replace(sweep_of(tmp_path / "a", figure={"kind": "bars"}), name="../../etc/pass\x00wd")
-    ((file,), _) = write_pictures([sweep], tmp_path / "pictures")
+    (file,) = write_pictures([sweep], figures_of([sweep]), tmp_path / "pictures")
     assert file == tmp_path / "pictures" / "------etc-pass-wd.svg"
     assert file.is_file()
 
@@ -222,7 +222,7 @@ def test_a_picture_is_called_as_the_tables_of_its_sweep(tmp_path: Path) -> None:
         sweep_of(tmp_path / "b", name="x/y", figure={"kind": "bars"}),
         replace(sweep_of(tmp_path / "c", figure={"kind": "bars"}), name="long" * 100),
     ]
-    files, _ = write_pictures(sweeps, tmp_path / "out")
+    files = write_pictures(sweeps, figures_of(sweeps), tmp_path / "out")
     assert [file.stem for file in files] == ["x-y-2", "long" * 25]
     assert {file.stem for file in write_exports(sweeps, tmp_path / "out")} == {"x-y", *(file.stem for file in files)}
 
@@ -232,7 +232,8 @@ def test_one_figure_that_cannot_be_drawn_is_a_sentence_and_the_others_are_drawn(
         sweep_of(tmp_path / "a", name="cpu/pie", figure={"kind": "pie"}),
         sweep_of(tmp_path / "b", name="cpu/bars", figure={"kind": "bars"}),
     ]
-    files, faults = write_pictures(sweeps, tmp_path / "pictures")
+    faults: list[str] = []
+    files = write_pictures(sweeps, figures_of(sweeps, faults), tmp_path / "pictures")
     assert [file.name for file in files] == ["cpu-bars.svg"]
     assert len(faults) == 1
     assert faults[0].startswith("the figure of cpu/pie cannot be drawn: figure.kind is one of lines")
@@ -240,10 +241,10 @@ def test_one_figure_that_cannot_be_drawn_is_a_sentence_and_the_others_are_drawn(
 
 def test_bad_kinds_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="pictures are svg or png files, got 'gif'"):
-        write_pictures([], tmp_path, "gif")
+        write_pictures([], [], tmp_path, "gif")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file cannot be used: File exists"):
-        write_pictures([], tmp_path / "file")
+        write_pictures([], [], tmp_path / "file")
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,13 +203,52 @@ def test_export_draws_figures_too(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "cpu-table1.svg").is_file()
 
 
-def test_a_figure_that_cannot_be_drawn_is_one_sentence_beside_the_tables(call: Call, tmp_path: Path) -> None:
+WRITTEN = [(), ("--export", "out"), ("--html", "page.html"), ("--export", "out", "--html", "page.html")]
+
+
+@pytest.mark.parametrize("options", WRITTEN)
+def test_a_figure_that_cannot_be_drawn_is_one_sentence_whatever_is_written(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     make_sweep(tmp_path / "sweep", {"seed": [1]}, figure=FIGURE | {"kind": "pie"})
-    code, output, errors = call("report", tmp_path / "sweep", "--export", tmp_path / "out")
+    code, output, errors = call("report", "sweep", *options)
     assert code == 0
     assert errors.count("\n") == 1
-    assert "the figure of cpu/table1 cannot be drawn" in errors
-    assert "3 files are in" in output
+    assert errors.startswith("snowball: the figure of cpu/table1 cannot be drawn: figure.kind is one of")
+    assert ("3 files are in" in output) is ("--export" in options)
+
+
+@pytest.mark.parametrize("options", WRITTEN)
+def test_rounds_that_no_figure_can_show_are_one_sentence_whatever_is_written(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_sweep(tmp_path / "sweep", {"seed": [1]}, figure={"kind": "curves"})
+    file = Path("sweep") / run_name(FIRST) / "rounds.jsonl"
+    file.write_text("{}\n" + file.read_text().partition("\n")[2])
+    code, output, errors = call("report", "sweep", *options)
+    assert (code, errors) == (0, f"snowball: line 1 of {file} is not a round's record: it has no 'round'\n")
+    assert ("4 files are in" in output) is ("--export" in options)
+
+
+def test_runs_that_the_page_cannot_show_are_on_the_error_output(call: Call, tmp_path: Path) -> None:
+    make_run(tmp_path / "good", FIRST)
+    file = make_run(tmp_path / "bad", FIRST).path / "rounds.jsonl"
+    file.write_text("{}\n" + file.read_text().partition("\n")[2])
+    code, _, errors = call("report", tmp_path, "--html", tmp_path / "page.html")
+    assert (code, errors) == (0, f"snowball: line 1 of {file} is not a round's record: it has no 'round'\n")
+
+
+def test_a_page_without_a_run_is_refused_with_every_sentence_once(call: Call, tmp_path: Path) -> None:
+    make_sweep(tmp_path, there=lambda at: False)
+    code, output, errors = call("report", tmp_path, "--paper", "--html", tmp_path / "page.html")
+    assert code == 2
+    assert cells(output, "krum") == ["0 of 3", "–"]  # noqa: RUF001
+    assert errors.splitlines() == [
+        f"snowball: there is no run in {tmp_path}: no folder in it has a run.json",
+        f"snowball: {tmp_path / 'page.html'} is not written: there is no run to report on",
+    ]
 
 
 def test_the_page_has_the_sweeps_and_the_faults(call: Call, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from snowball.errors import MissingExtra, RunError
 if TYPE_CHECKING:
     from snowball.records import RunFolder
     from snowball.report import Sweep
+    from snowball.report.figures import Figure
 
 RUN_WIDTH = 16
 """Characters that a run with long names gets where the table has a column a run."""
@@ -30,6 +31,7 @@ def report(
 ) -> None:
     """Show what runs and sweeps amount to."""
     from snowball.report import find_runs, read_sweeps, write_html
+    from snowball.report.figures import figures_of
 
     for path in paths:
         if not path.is_dir():
@@ -43,12 +45,15 @@ def report(
         sweeps = [replace(sweep, published=None) for sweep in sweeps]
         show_runs(folders, noted)
     show_sweeps(sweeps)
-    if export:
-        faults += write_tables(sweeps, export)
-    show_faults(faults)
-    if html:
-        write_html(folders, html, sweeps, faults)
-        typer.echo(f"The report is {html}: open it in a browser.")
+    figures = figures_of(sweeps, faults)
+    try:
+        if export:
+            write_tables(sweeps, figures, export, faults)
+        if html:
+            write_html(folders, html, sweeps, faults, figures)
+            typer.echo(f"The report is {html}: open it in a browser.")
+    finally:
+        show_faults(faults)
 
 
 def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
@@ -69,22 +74,21 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
         console.print(Text(key(table)))
 
 
-def write_tables(sweeps: "Sequence[Sweep]", folder: Path) -> list[str]:
-    """Write the tables and the figures of sweeps to a folder; the sentences on figures that cannot be drawn."""
+def write_tables(
+    sweeps: "Sequence[Sweep]", figures: "Sequence[Figure | None]", folder: Path, faults: list[str]
+) -> None:
+    """Write the tables of sweeps and their figures to a folder; that pictures need an extra is one of the faults."""
     from snowball.report.exports import write_exports
 
     files = write_exports(sweeps, folder)
-    faults: list[str] = []
-    if any(sweep.figure for sweep in sweeps):
+    if any(figures):
         try:
             from snowball.report.pictures import write_pictures
 
-            pictures, faults = write_pictures(sweeps, folder)
-            files += pictures
+            files += write_pictures(sweeps, figures, folder)
         except MissingExtra as error:
-            faults = [str(error)]
+            faults.append(str(error))
     typer.echo(f"{len(files)} files are in {folder}.")
-    return faults
 
 
 def show_faults(faults: Iterable[str]) -> None:

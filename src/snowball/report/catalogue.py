@@ -61,8 +61,8 @@ class Entry:
         }
 
 
-def catalogue(folders: Sequence[RunFolder], faults: list[str]) -> list[Entry]:
-    """The runs, in the order given; one that cannot be read is among the faults."""
+def catalogue(folders: Sequence[RunFolder], faults: list[str] | None) -> list[Entry]:
+    """The runs, in the order given; one that cannot be read is an error, or among the faults."""
     entries = []
     for name, folder in zip(run_names(folders), folders, strict=True):
         with noting(faults):

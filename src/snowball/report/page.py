@@ -8,14 +8,14 @@ from snowball.records import RunFolder
 from snowball.report.catalogue import FEW, Entry, catalogue, columns
 from snowball.report.data import loaded
 from snowball.report.differences import Difference, differences
-from snowball.report.figures import figures_of
+from snowball.report.figures import Figure, figures_of
 from snowball.report.html import asset, bundle, pack, safe_json, write_page
 from snowball.report.paper_figures import paper_figure
 from snowball.report.paper_story import paper_headline, paper_story
 from snowball.report.paper_tables import paper_table
 from snowball.report.story import OUTCOMES, headline, story
 from snowball.report.sweeps import Sweep
-from snowball.report.trigger import figures
+from snowball.report.trigger import figures as trigger_figures
 
 SCRIPTS = (
     "unpack.js",
@@ -33,22 +33,26 @@ SCRIPTS = (
 
 
 def write_html(
-    folders: Sequence[RunFolder], path: str | Path, sweeps: Sequence[Sweep] = (), faults: Sequence[str] = ()
+    folders: Sequence[RunFolder],
+    path: str | Path,
+    sweeps: Sequence[Sweep] = (),
+    faults: list[str] | None = None,
+    figures: Sequence[Figure | None] | None = None,
 ) -> None:
     """Write the report on these runs to one self-contained page, with the tables and figures of these sweeps on top.
 
-    Faults are sentences on what is not in the report; what cannot be read of the runs adds to them.
+    Faults are sentences on what is not in the report. What cannot be read of the runs adds to them; without such a
+    list it is an error. Figures are those of the sweeps, where they are made already.
     """
-    noted = list(faults)
-    entries = catalogue(folders, noted)
+    entries = catalogue(folders, faults)
     if not entries:
-        raise RunError(noted[0] if noted else f"there is no run to report on in {path}")
+        raise RunError(f"{path} is not written: there is no run to report on")
     from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
 
     places = {entry.folder.path.resolve(): place for place, entry in enumerate(entries)}
     tables = [table for sweep in sweeps if (table := paper_table(sweep, places))]
-    asked = zip(sweeps, figures_of(sweeps, noted), strict=True)
-    drawn = [paper_figure(figure, sweep, places) for sweep, figure in asked if figure]
+    figures = figures_of(sweeps, faults) if figures is None else figures
+    drawn = [paper_figure(each, sweep, places) for sweep, each in zip(sweeps, figures, strict=True) if each]
     rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
     write_page(
         path,
@@ -63,11 +67,11 @@ def write_html(
         drawn=drawn,
         packed_figures=pack(safe_json(drawn)),
         differences=_differences(entries, sweeps),
-        faults=list(dict.fromkeys(noted)),
+        faults=list(dict.fromkeys(faults or ())),
         entries=entries,
         columns=columns(entries),
         many=len(entries) > FEW or bool(sweeps),  # a number of a table leads to a run, and back
-        triggers=figures(shown),
+        triggers=trigger_figures(shown),
         loaded=loaded(shown),
     )
 

@@ -15,7 +15,7 @@ from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records import write_bytes
 from snowball.report.audit import visible
 from snowball.report.exports import file_names
-from snowball.report.figures import Figure, Panel, Series, figures_of
+from snowball.report.figures import Figure, Panel, Series
 from snowball.report.sweeps import Sweep
 from snowball.report.table import ABSENT
 
@@ -110,23 +110,21 @@ STYLE: dict[str, Any] = {
 }
 
 
-def write_pictures(sweeps: Sequence[Sweep], folder: str | Path, kind: str = "svg") -> tuple[list[Path], list[str]]:
-    """Draw the figure of every sweep that has one into a folder: the files, and a sentence for all that cannot be.
-
-    They are called as `write_exports` calls the tables of these sweeps.
-    """
+def write_pictures(
+    sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
+) -> list[Path]:
+    """Draw the figure of every sweep that has one, each beside the table that `write_exports` makes; the files."""
     if kind not in KINDS:
         raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
-    faults: list[str] = []
     paths = [Path(folder) / f"{name}.{kind}" for name in file_names([sweep.name for sweep in sweeps])]
-    figures = {path: figure for path, figure in zip(paths, figures_of(sweeps, faults), strict=True) if figure}
+    drawn = {path: figure for path, figure in zip(paths, figures, strict=True) if figure}
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
-    for path, figure in figures.items():
+    for path, figure in drawn.items():
         write_bytes(path, picture(figure, kind))
-    return list(figures), faults
+    return list(drawn)
 
 
 def picture(figure: Figure, kind: str = "svg") -> bytes:
