@@ -226,7 +226,7 @@ SMALLER = {
     "table6": (7, 3),
     "poison-ratio": (4 * (5 + 3), 1),
     "defaults": (5 * 2, 1),
-    "effort": (5 * 2 * 2, 1),
+    "effort": (5 * 2 + 2 * 2, 1),
     "full": (2, 1),
     "dnc-columns": (3 * 2, 1),
     "summary": (13 * 2 + 12 * 3, 1),
