@@ -221,7 +221,7 @@ SIZES = {
 
 SMALLER = {
     "vae-training": (3 * 3, 1),
-    "vae-size": (3 * 3, 1),
+    "vae-size": (2 * 2, 1),
     "table5": (7 * 3 * 3, 1),
     "table6": (7, 3),
     "poison-ratio": (4 * (5 + 3), 1),
