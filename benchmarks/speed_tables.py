@@ -101,6 +101,13 @@ def busy() -> str:
     return markdown(("runs", "at a time", "minutes", "cores busy, %", "waiting for a core, %"), [row])
 
 
+def report() -> str:
+    """How long a report takes, and how large it is."""
+    found = result("report")
+    row = (str(found["runs"]), *(f"{found[name]:.1f}" for name in ("records_mb", "seconds", "page_mb")))
+    return markdown(("runs", "records, MB", "seconds", "page, MB"), [row])
+
+
 def step() -> str:
     """Where the time of a training step goes."""
     measured = result("step")

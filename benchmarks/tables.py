@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"attack {name}": partial(run_tables.one_attack, name) for name in pages("attacks")},
     **{f"sweep {name}": partial(run_tables.sweep, name) for name in grids()},
     "headline": partial(run_tables.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
+    "cifar10": partial(run_tables.sweep, "cpu/table1", data=("cifar10",)),
     "attack text": partial(run_tables.sweep, "cpu/table2", data=("sent140",)),
     "attacks": run_tables.attacks,
     "comparison": run_tables.comparison,
@@ -46,6 +47,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": speed_tables.growth,
     "step": speed_tables.step,
     "busy": speed_tables.busy,
+    "report": speed_tables.report,
     "demo": run_tables.demo,
 }
 
