@@ -14,6 +14,7 @@ from snowball.defenses.ops import (
     everyone,
     highest,
     lowest,
+    main_directions,
     plain_mean,
     principal_coordinates,
     squared_distances,
@@ -111,3 +112,14 @@ def test_a_count_is_a_number_or_a_share() -> None:
             check_count("tolerate", setting)
     check_count("tolerate", 1.0)
     check_count("tolerate", 7)
+
+
+def test_main_directions_keep_distances_in_a_plane() -> None:
+    points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    drawn = main_directions(Updates.from_layers({"w": points}).products())
+    torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points).double())
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_or_equal_updates_have_two_coordinates(rows: int) -> None:
+    assert main_directions(Updates.from_layers({"w": torch.ones(rows, 1)}).products()).tolist() == [[0, 0]] * rows

@@ -14,7 +14,7 @@ from snowball.records import PAIRS, finite
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import distances, first_state, place, simulate
+from snowball.sim.loop import distances, first_state, simulate
 from snowball.sim.processes import Processes
 from snowball.updates import Updates
 
@@ -116,17 +116,6 @@ def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(ti
 def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:
     with pytest.raises(UpdateError, match=r"^training diverged in round 1: .*; try a training\.lr below 1e\+20$"):
         records(tiny("training.lr=1e20", "defense.name=fedavg"))
-
-
-def test_the_map_keeps_distances_in_a_plane() -> None:
-    points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
-    drawn = place(Updates.from_layers({"w": points}).products())
-    torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points).double())
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_the_map_of_few_or_equal_updates_has_two_coordinates(rows: int) -> None:
-    assert place(Updates.from_layers({"w": torch.ones(rows, 1)}).products()).tolist() == [[0, 0]] * rows
 
 
 def test_mean_distances_by_hand() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from snowball.errors import SettingError
 from snowball.updates import Updates, centred
@@ -93,6 +94,11 @@ def principal_coordinates(gram: Tensor) -> Tensor:
     squares, vectors = torch.linalg.eigh(centred(gram))  # ascending
     rows: Tensor = (vectors * squares.clamp(min=0).sqrt()).flip(1)
     return rows * rows.gather(0, rows.abs().argmax(0, keepdim=True)).sign()
+
+
+def main_directions(gram: Tensor) -> Tensor:
+    """(n, 2) each row's place along the two directions in which the rows behind a Gram matrix differ most."""
+    return pad(principal_coordinates(gram), (0, 2))[:, :2]
 
 
 def count_of(setting: int | float, rows: int, rounding: Callable[[float], int]) -> int:

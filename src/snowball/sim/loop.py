@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from snowball.buffers import Buffers, aggregate, buffers_of, refuse_broken
 from snowball.defenses import Context, Defense, TrustingDefense, Verdict
-from snowball.defenses.ops import principal_coordinates, squared_distances
+from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
 from snowball.records import PAIRS, Record, error_rates, finite
 from snowball.sim.attackers import craft
@@ -134,7 +133,7 @@ def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> R
         "false_positive_rate": false_positive_rate,
         "false_negative_rate": false_negative_rate,
         "facts": {name: plain(fact) for name, fact in verdict.facts.items() if not name.startswith(TIMES)},
-        "map": place(products).tolist(),
+        "map": main_directions(products).tolist(),
         "distances": distances(products, malicious),
     }
 
@@ -148,11 +147,6 @@ def times(verdict: Verdict) -> dict[str, float]:
 def plain(fact: Any) -> Any:
     """A fact as JSON knows it."""
     return fact.tolist() if isinstance(fact, Tensor) else fact
-
-
-def place(products: Tensor) -> Tensor:
-    """Each row's place (n, 2) along the two directions in which the rows differ most, from their inner products."""
-    return pad(principal_coordinates(products), (0, 2))[:, :2]
 
 
 def distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
