@@ -2,8 +2,8 @@
 
     python benchmarks/keep.py runs/cpu benchmarks/results/paper
 
-Takes the shipped grids that were played there and their finished runs, without the defenses' facts, and without maps
-but for the round that a figure shows; numbers have six digits. What the folder held before goes.
+Takes the shipped grids that were played there and their finished runs, without facts and maps but for those that a
+figure shows of a round; numbers have six digits. What the folder held before goes.
 """
 
 import shutil
@@ -15,6 +15,7 @@ from typing import Any
 
 from snowball.records import Record, RunFolder, read_json, write_json
 from snowball.report import read_sweeps
+from snowball.report.figures import shown_facts
 from snowball.sim.grid import grids
 
 
@@ -49,9 +50,11 @@ def copy(run: RunFolder, target: Path, shown: set[int]) -> None:
 
 
 def lean(record: Record, shown: set[int]) -> Record:
-    """A round without its facts and, unless it is shown, its map."""
-    left_out = {"facts"} | ({"map"} if record["round"] not in shown else set())
-    return {name: shortened(value) for name, value in record.items() if name not in left_out}
+    """A round without its map and its facts, but for what figures show of it."""
+    is_shown = record["round"] in shown
+    kept = {name: value for name, value in record.items() if name != "facts" and (is_shown or name != "map")}
+    facts = shown_facts(record) if is_shown else {}
+    return {name: shortened(value) for name, value in (kept | ({"facts": facts} if facts else {})).items()}
 
 
 def shortened(value: Any) -> Any:

@@ -1,13 +1,10 @@
-"""What the encoder of Snowball's VAE makes of a round: of updates, and of the differences between them.
+"""How well Snowball's VAE tells infected updates from benign ones, taught updates or differences between them.
 
-    python benchmarks/latent.py [--draw]
+    python benchmarks/latent.py > benchmarks/results/latent.json
 
 takes two rounds: MNIST, of the preset cpu/mnist with the paper's 100 rounds, the last one without a top-down election,
 and a harder one, Fashion-MNIST, which is stored in tests/golden. In each it trains the package's VAE on the updates of
-the selectees, and another one on the differences between these, and encodes those of all updates.
-benchmarks/results/latent.json has where the codes lie, in their two principal directions, and how well infected
-candidates are told from benign ones; docs/latent.svg shows it for the published judge. With --draw, only the picture is
-made anew.
+the selectees, and another one on the differences between these.
 
 - Input: `vae` is the published judge's, the logistic function of updates or differences; `vae-span` has these scaled to
   unit mean square.
@@ -18,15 +15,12 @@ made anew.
   `distance` to the selectees. What is learned on differences scores a candidate by its mean over the selectees.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -36,12 +30,9 @@ from torch import Tensor
 
 from machine import describe
 from snowball.defenses import Context, SnowballMinus
-from snowball.defenses.ops import principal_coordinates
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.defenses.snowball.vae import Vae, VaeSettings
-from snowball.report.figures import Figure, Panel, Point, Series
-from snowball.report.pictures import picture
 from snowball.rng import stream
 from snowball.sim.experiment import load
 from snowball.sim.federation import Federation
@@ -51,7 +42,6 @@ from snowball.updates import Updates
 from timing import one_thread
 
 ROOT = Path(__file__).parent.parent
-RESULT, PICTURE = ROOT / "benchmarks" / "results" / "latent.json", ROOT / "docs" / "latent.svg"
 ASSIGNMENTS = ("rounds=100",)
 LAST, WORKERS, REPEATS = 25, 1, 5
 """The round, the processes that train clients, and the VAEs that each AUC is measured with."""
@@ -116,31 +106,17 @@ def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat:
     return vae, known, asked
 
 
-def encode(vae: Vae, rows: Tensor) -> Tensor:
-    """The means of the codes."""
-    inputs = rows.sigmoid() if vae.bounded else rows
-    with torch.no_grad():
-        means: Tensor = vae.code(vae.encode(vae.enter(inputs).relu()).relu()).chunk(2, -1)[0]
-    return means.double()
-
-
 def measure(taken: Round, judge: str, learned: str, settings: VaeSettings, repeats: int = REPEATS) -> Case:
-    """How well several VAEs tell infected candidates from benign ones, and where the codes of the last lie."""
+    """How well several VAEs tell infected candidates from benign ones."""
     infected = taken.infected[~taken.selectees]
     by_code, by_error = [], []
     for repeat in range(repeats):
         vae, known, asked = learn(taken, judge, learned, settings, repeat)
-        inner, outer = encode(vae, known), encode(vae, asked)  # (m, latent), (c, s, latent)
-        by_code.append(auc(infected, (outer - inner.mean(0)).square().sum(2).mean(1)))
-        by_error.append(auc(infected, vae.errors(asked.flatten(0, 1)).view(asked.shape[:2]).mean(1)))
-    codes = torch.cat([inner, outer.flatten(0, 1)])
-    places = principal_coordinates(codes @ codes.T)[:, :2]
-    own, others = places[: len(inner)], places[len(inner) :].view(*outer.shape[:2], 2)
-    marks = {"learned": own, "benign": others[~infected].flatten(0, 1), "infected": others[infected].flatten(0, 1)}
-    points = {
-        name: [[float(f"{number:.4g}") for number in place] for place in rows.tolist()] for name, rows in marks.items()
-    }
-    return {"judge": judge, "learned": learned, "code_auc": by_code, "error_auc": by_error, "points": points}
+        every = asked.flatten(0, 1)
+        apart = (vae.codes(every).double() - vae.codes(known).double().mean(0)).square().sum(1)
+        by_code.append(auc(infected, apart.view(asked.shape[:2]).mean(1)))
+        by_error.append(auc(infected, vae.errors(every).view(asked.shape[:2]).mean(1)))
+    return {"judge": judge, "learned": learned, "code_auc": by_code, "error_auc": by_error}
 
 
 def auc(infected: Tensor, scores: Tensor) -> float:
@@ -167,32 +143,6 @@ def result_of(taken: Round, settings: VaeSettings, repeats: int = REPEATS) -> di
     }
 
 
-def figure(rounds: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """The codes of updates beside those of differences, as the published judge has them."""
-    panels = tuple(
-        Panel(
-            f"{name}, {case['learned']}: AUC={fmean(case['code_auc']):.2f}",
-            tuple(Series(kind, tuple(Point(x, y) for x, y in places)) for kind, places in case["points"].items()),
-        )
-        for name, taken in rounds.items()
-        for case in taken["cases"]
-        if case["judge"] == PUBLISHED and case["learned"] in SHOWN
-    )
-    title = "Codes of updates, and of differences between them"
-    return Figure("scatter", title, "first principal direction", "second principal direction", "", "", panels)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Measure unless there is only to draw, and draw."""
-    parser = argparse.ArgumentParser(description="Show what the VAE's encoder makes of a round.")
-    parser.add_argument("--draw", action="store_true", help="only draw what was measured before")
-    if not parser.parse_args(arguments).draw:
-        RESULT.write_text(json.dumps({"machine": describe(), "rounds": rounds()}) + "\n", encoding="utf-8")
-    measured = json.loads(RESULT.read_text(encoding="utf-8"))["rounds"]
-    PICTURE.write_bytes(picture(figure(measured)))
-    print("\n".join(lines(measured)))
-
-
 def rounds() -> dict[str, dict[str, Any]]:
     """Both rounds, where each is from and what is measured of it."""
     settings = VaeSettings()
@@ -204,14 +154,5 @@ def rounds() -> dict[str, dict[str, Any]]:
         }
 
 
-def lines(rounds: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """The numbers for people: means over the VAEs."""
-    for name, taken in rounds.items():
-        yield f"{name}: {taken['infected_selectees']} selectees infected, AUC by distance {taken['distance_auc']:.3f}"
-        for case in taken["cases"]:
-            code, error = fmean(case["code_auc"]), fmean(case["error_auc"])
-            yield f"  {case['judge']:<9}{case['learned']:<20} AUC by code {code:.3f}, by error {error:.3f}"
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps({"machine": describe(), "rounds": rounds()}, indent=1))

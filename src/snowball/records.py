@@ -223,6 +223,9 @@ def _are_distances(value: Any) -> bool:
 PAIRS = ("benign", "between", "infected")
 """What two updates can be, by how many of them are infected."""
 
+CODES = ("code.first", "code.second")
+"""The facts that say where a VAE sees each participant, along the two directions in which they differ most."""
+
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "round": lambda value: isinstance(value, int) and value >= 1,
     "participants": _are(str),

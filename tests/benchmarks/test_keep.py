@@ -42,6 +42,12 @@ def test_numbers_have_six_digits() -> None:
     assert lean(record, {1}) == {"round": 1, "seconds": {"train": 0.123457}, "map": [[0.333333, 2]], "elected": [True]}
 
 
+def test_facts_are_kept_that_a_figure_shows() -> None:
+    record = {"round": 1, "elected": [True], "facts": {"votes": [3], "code.first": [0.5], "code.second": [1 / 3]}}
+    assert lean(record, {1})["facts"] == {"code.first": [0.5], "code.second": [0.333333]}
+    assert "facts" not in lean(record, {2})
+
+
 def test_what_is_kept_stays_where_there_is_nothing_else_to_keep(tmp_path: Path) -> None:
     make_sweep(tmp_path / "kept")
     for source in (tmp_path / "typo", tmp_path / "kept"):

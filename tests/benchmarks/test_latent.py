@@ -5,7 +5,6 @@ import torch
 
 import latent
 from snowball.defenses.snowball.vae import VaeSettings
-from snowball.report.pictures import picture
 from snowball.updates import Updates
 
 QUICK = VaeSettings(first_epochs=20, hidden=16, latent=4, samples=2)
@@ -35,12 +34,6 @@ def test_a_vae_learns_the_selectees_or_all_their_differences() -> None:
 def test_infected_updates_that_lie_far_away_are_told_apart(learned: str) -> None:
     case = latent.measure(a_round(), "vae-span", learned, QUICK, repeats=2)
     assert min(case["error_auc"]) > 0.9
-    times = 8 if learned == "differences" else 1
-    assert {name: len(points) for name, points in case["points"].items()} == {
-        "learned": 12 if learned == "differences" else 4,
-        "benign": 5 * times,
-        "infected": 3 * times,
-    }
 
 
 def test_the_distance_alone_tells_them_apart_too() -> None:
@@ -52,12 +45,7 @@ def test_a_stored_round_has_its_selectees() -> None:
     assert (len(taken.infected), int(taken.infected.sum()), int(taken.selectees.sum())) == (50, 10, 5)
 
 
-def test_a_result_is_drawn_and_said() -> None:
+def test_a_result_has_every_case() -> None:
     result = latent.result_of(a_round(), QUICK, repeats=1)
     assert (result["clients"], result["infected"], result["infected_selectees"]) == (12, 3, 0)
-    drawn = latent.figure({"far": result, "again": result})
-    assert [panel.title.partition(":")[0] for panel in drawn.panels] == [
-        "far, updates", "far, differences", "again, updates", "again, differences",
-    ]  # fmt: skip
-    assert picture(drawn) == picture(drawn)
-    assert len(list(latent.lines({"far": result}))) == 6
+    assert [(case["judge"], case["learned"]) for case in result["cases"]] == list(latent.CASES)

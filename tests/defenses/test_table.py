@@ -15,7 +15,7 @@ def test_every_defense_in_the_table_passes_every_check(name: str) -> None:
     check_defense(DEFENSES[name]())
 
 
-@pytest.mark.parametrize("judge", ["vae", "vae-span"])
+@pytest.mark.parametrize("judge", ["vae", "vae-updates", "vae-span"])
 def test_the_learned_judges_pass_every_check(judge: str) -> None:
     check_defense(Snowball(judge=judge, vae=QUICK), examples=5)
 

@@ -178,6 +178,22 @@ def test_a_scatter_plot_marks_who_is_infected_and_who_was_elected(tmp_path: Path
     assert len(named.panels[0].series[0].points[0].runs) == 1
 
 
+def test_a_scatter_plot_may_be_of_codes(tmp_path: Path) -> None:
+    def coded(at: At, number: int) -> Record:
+        facts = {"code.second": [5, 6, 7, "8"], "code.first": [1.5, 2, None, 4], "votes": [9, 9, 9, 9]}
+        return round_of(at, number) | {"facts": facts}
+
+    figure = one(tmp_path, {"kind": "scatter", "of": "codes"}, make_round=coded)
+    marks = {series.name: numbers(series.points) for series in figure.panels[0].series}
+    assert marks == {"benign, elected": [(2, 6)], "infected, left out": [(1.5, 5)]}
+
+
+@pytest.mark.parametrize("facts", [{}, {"code.first": [1, 2, 3, 4]}, {"code.first": 1.0, "code.second": [1, 2, 3, 4]}])
+def test_rounds_without_codes_are_no_points(tmp_path: Path, facts: dict[str, Any]) -> None:
+    request = {"kind": "scatter", "of": "codes"}
+    assert drawn(tmp_path, request, make_round=lambda at, number: round_of(at, number) | {"facts": facts}) is None
+
+
 def test_a_scatter_plot_of_a_round_that_never_was_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"figure\.round is 9, and mnist-cba-ideal-1-\w+ ends with round 3"):
         drawn(tmp_path, {"kind": "scatter", "round": 9})
@@ -289,6 +305,7 @@ REFUSED = {
     "no metric": ({"kind": "bars", "value": []}, "metrics of one unit"),
     "half a round": ({"kind": "scatter", "round": 1.5}, "figure.round is the number of a round, got 1.5"),
     "a round below": ({"kind": "scatter", "round": -1}, "got -1"),
+    "of something else": ({"kind": "scatter", "of": "votes"}, "figure.of is updates or codes, got 'votes'"),
 }
 
 

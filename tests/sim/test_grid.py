@@ -216,10 +216,12 @@ SIZES = {
     "curves": (3 * 6, 3),
     "updates": (2, 1),
     "distances": (2, 3),
+    "latent": (2 * 2, 3),
 }
 """Cells of the paper's tables and of what its figures show, and seeds a cell."""
 
 SMALLER = {
+    "latent": (3, 1),
     "vae-training": (3 * 3, 1),
     "vae-size": (2 * 2, 1),
     "table5": (7 * 3 * 3, 1),

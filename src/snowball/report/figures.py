@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Any, Literal
 
 from snowball.errors import RunError, SettingError, SnowballError
-from snowball.records import PAIRS, Record, RunFolder
+from snowball.records import CODES, PAIRS, Record, RunFolder
 from snowball.report.request import Request, read_request
 from snowball.report.sweeps import METRICS, Run, Sweep, mixed
 from snowball.report.table import ABSENT, noting
@@ -153,15 +153,21 @@ def figure_of(sweep: Sweep, faults: list[str] | None = None) -> Figure | None:
 
 
 def _reader(faults: list[str] | None) -> Rounds:
-    """Reads rounds once, without the defense's facts, which no figure shows; what cannot be read is a fault."""
+    """Reads rounds once, without the facts that no figure shows; what cannot be read is a fault."""
 
     @cache
     def read(folder: Path) -> Mapping[int, Record]:
         with noting(faults):
-            return {record["round"]: record | {"facts": {}} for record in RunFolder.open(folder).rounds()}
+            rounds = RunFolder.open(folder).rounds()
+            return {record["round"]: record | {"facts": shown_facts(record)} for record in rounds}
         return {}
 
     return lambda run: read(run.folder) if _is_finished(run) else {}
+
+
+def shown_facts(record: Record) -> dict[str, Any]:
+    """The facts of a round that figures show."""
+    return {name: record["facts"][name] for name in CODES if isinstance(record["facts"].get(name), list)}
 
 
 def _is_finished(run: Run) -> bool:
@@ -221,8 +227,9 @@ def _scatter(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds)
     if record is None:
         raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {last}")
     marks: dict[str, list[Point]] = {name: [] for name in MARKS.values()}
-    for bad, chosen, place in zip(record["malicious"], record["elected"], record["map"] or (), strict=False):
-        if all(number is not None and abs(number) <= HIGHEST for number in place):
+    places = record["map"] or () if request.of == "updates" else zip(*record["facts"].values(), strict=False)
+    for bad, chosen, place in zip(record["malicious"], record["elected"], places, strict=False):
+        if len(place) == 2 and all(isinstance(number, int | float) and abs(number) <= HIGHEST for number in place):
             marks[MARKS[bad, chosen]].append(Point(place[0], place[1], None, (run.name,)))
     return tuple(Series(name, tuple(points)) for name, points in marks.items() if points)
 

@@ -4,6 +4,7 @@ It has a `kind` and, each with a default or not as `KINDS` says,
     x, y, series, panels      paths of settings, one or several: what axes, lines and panels differ in
     value                     a metric or several, which get panels of their own
     round                     of a scatter plot; 0 is the last
+    of                        what a scatter plot is of: updates, or the codes that a VAE gives them
 """
 
 from collections.abc import Mapping
@@ -19,10 +20,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "heat": {"x": None, "y": None, "panels": [], "value": "backdoor_accuracy"},
     "bars": {"x": "defense.name", "panels": [], "value": "backdoor_accuracy"},
     "curves": {"series": "defense.name", "panels": ["data.name", "attack.name"], "value": "main_accuracy"},
-    "scatter": {"panels": ["data.name"], "round": 0},
+    "scatter": {"panels": ["data.name"], "round": 0, "of": "updates"},
     "distances": {"panels": ["data.name"]},
 }
 """What a [figure] of each kind may say, and what stands for what it does not; None is for what it must say."""
+
+SCATTERED = ("updates", "codes")
+"""What a scatter plot may be of."""
 
 OVER_ROUNDS = ("main_accuracy", "backdoor_accuracy", "false_positive_rate", "false_negative_rate",
                "defense_seconds", "evaluate_seconds")  # fmt: skip
@@ -40,6 +44,7 @@ class Request:
     panels: tuple[str, ...] = ()
     value: tuple[str, ...] = ()
     round: int = 0
+    of: str = "updates"
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -65,6 +70,10 @@ def _read(kind: str, key: str, value: Any) -> Any:
     if key == "round":
         if type(value) is not int or value < 0:
             raise SettingError(f"figure.round is the number of a round, got {value!r}")
+        return value
+    if key == "of":
+        if value not in SCATTERED:
+            raise SettingError(f"figure.of is {' or '.join(SCATTERED)}, got {value!r}")
         return value
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):

@@ -8,6 +8,7 @@ from snowball.defenses import Context, Snowball, SnowballMinus, VaeSettings, Vot
 from snowball.defenses.snowball.gap import gap_clusters
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.errors import SettingError
+from snowball.records import CODES
 from snowball.rng import stream
 from snowball.testing import toy_round
 from snowball.updates import Layout, Updates
@@ -56,6 +57,21 @@ def test_three_lines_elect_the_honest_and_say_why() -> None:
     seated = facts["order"] == 0
     assert torch.equal(facts["score"][seated], facts["votes"][seated])
     assert (facts["margin"][verdict.elected] >= 0).all()
+
+
+@pytest.mark.parametrize(("judge", "clients", "told"), [("vae", 12, True), ("distance", 12, False), ("vae", 4, False)])
+def test_a_vae_that_has_learned_says_where_it_sees_each_update(judge: Any, clients: int, told: bool) -> None:
+    updates = toy_round(clients=clients, infected=0)
+    quick = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
+    settings = Snowball(grow_after=0, first_share=0.25, judge=judge, clusters=3, vae=quick)
+    facts = settings(updates, Context(1)).facts
+    assert [name in facts for name in CODES] == [told, told]
+    if told:
+        order = torch.arange(clients).flip(0)
+        names = tuple(updates.clients[row] for row in order)
+        moved = settings(Updates(updates.values[order], updates.examples[order], names, updates.layout), Context(1))
+        for name in CODES:
+            torch.testing.assert_close(moved.facts[name], facts[name][order])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -173,7 +189,7 @@ def test_the_layers_that_vote() -> None:
         ({"grow_after": float("nan")}, "grow_after .* got nan"),
         ({"clusters": "11"}, "clusters must be 2 or more, or 'gap', got '11'"),
         ({"clusters": 3.0}, "clusters must be 2 or more, or 'gap', got 3.0"),
-        ({"judge": "jury"}, "judge 'jury' is not one of vae, vae-span, distance"),
+        ({"judge": "jury"}, "judge 'jury' is not one of vae, vae-updates, vae-span, distance"),
         ({"clusters": 20}, "20 clusters need over 20 updates, got 20"),
         ({"layers": ("middle",)}, "layer 'middle' is not in the model, whose layers are first.weight, middle.bias"),
         ({"layers": "first"}, "layers must be 'ends', 'all' or names of layers, got 'first'"),

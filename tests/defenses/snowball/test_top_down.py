@@ -93,6 +93,30 @@ def test_one_selectee_picks_its_nearest(name: str) -> None:
     assert grow(line(), mask(8, 3), 2, 1, judge).order.tolist() == [-1, -1, 1, 0, -1, -1, -1, -1]
 
 
+@pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
+def test_codes_part_what_the_rows_part(name: str) -> None:
+    rows = torch.randn(12, 30, generator=torch.Generator().manual_seed(0)) * 0.1
+    rows[9:] += 1.0
+    updates = Updates.from_layers({"w": rows[:, None]}, clients=[f"{row:02}" for row in range(12)])
+    judge = JUDGES[name](updates, ("w",), QUICK, stream(1))
+    elected = torch.arange(3)
+    judge(elected, torch.arange(3, 12))
+    places = judge.places(elected)  # type: ignore[attr-defined]
+    assert places.shape == (12, 2)
+    low, high = places[:9, 0], places[9:, 0]
+    assert low.max() < high.min() or high.max() < low.min()
+
+
+def test_a_vae_taught_updates_learns_the_elected_and_sees_a_row_alone() -> None:
+    judge = JUDGES["vae-updates"](line(), ("w",), QUICK, stream(1))
+    learned = []
+    judge.vae.learn = lambda rows, epochs: learned.append((rows.flatten().tolist(), epochs))  # type: ignore[attr-defined]
+    judge.vae.errors = lambda rows: rows[:, 0]  # type: ignore[attr-defined]
+    scores = judge(torch.tensor([0, 5]), torch.tensor([2, 7]))
+    assert learned == [([0.0, 1.5], 20), ([0.0, 1.5], 5)]
+    torch.testing.assert_close(scores, torch.tensor([0.2, 5.0]))
+
+
 def test_the_span_has_the_distances_of_the_rows() -> None:
     rows = torch.randn(9, 40, generator=torch.Generator().manual_seed(0))
     updates = Updates.from_layers({"a": rows[:, None, :15], "b": rows[:, None, 15:]})

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import clip_factors, principal_coordinates, squared_distances
+from snowball.defenses.ops import clip_factors, main_directions, principal_coordinates, squared_distances
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.updates import Updates
 
@@ -39,11 +39,14 @@ def distance(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: tor
 
 def published(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
     """The VAE as published: on the logistic function of differences, column by column."""
-    columns = torch.cat(
-        [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
-    )
-    rows = updates.values[updates.order[:, None], columns].float()
-    return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
+    rows = _columns(updates, layers)
+    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
+
+
+def taught_updates(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+    """The same VAE, taught the elected and not their differences: what the paper holds its own against."""
+    rows = _columns(updates, layers)
+    return _UpdatesJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
 
 
 def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
@@ -54,13 +57,18 @@ def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.G
     rows = principal_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
     spread = rows.square().mean(1).median().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
-    return _VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
+    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
 
 
-JUDGES: dict[str, Appoint] = {"vae": published, "vae-span": span, "distance": distance}
+JUDGES: dict[str, Appoint] = {
+    "vae": published,
+    "vae-updates": taught_updates,
+    "vae-span": span,
+    "distance": distance,
+}
 
 
-class _VaeJudge:
+class VaeJudge:
     """Learns the differences of the elected, more of them at each call, and scores by reconstruction error."""
 
     def __init__(self, rows: Tensor, vae: Vae) -> None:
@@ -69,17 +77,51 @@ class _VaeJudge:
         self.fresh = True
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
+        """(c,) the reconstruction error of each candidate."""
         if len(elected) < 2:  # no differences to learn from: the nearest joins
             return (self.rows[candidates].double() - self.rows[elected]).square().sum(1)
-        differences = _ordered_differences(self.rows[elected])
+        known = self._known(self.rows[elected])
         if self.fresh:
-            self.vae.learn(differences, self.vae.settings.first_epochs)
+            self.vae.learn(known, self.vae.settings.first_epochs)
             self.fresh = False
-        self.vae.learn(differences, self.vae.settings.tune_epochs)
-        return torch.stack([self._score(self.rows[elected] - self.rows[candidate]) for candidate in candidates])
+        self.vae.learn(known, self.vae.settings.tune_epochs)
+        return torch.stack([self._score(self._seen(row, elected)) for row in candidates])
 
-    def _score(self, differences: Tensor) -> Tensor:
-        return self.vae.errors(torch.cat([differences, -differences])).mean()
+    def places(self, elected: Tensor) -> Tensor:
+        """(n, 2) where each row's mean code lies, along the two directions in which they differ most."""
+        rows = torch.arange(len(self.rows))
+        codes = torch.stack([self.vae.codes(self._seen(row, elected)).mean(0) for row in rows]).double().nan_to_num()
+        return main_directions(codes @ codes.T)
+
+    def _known(self, elected: Tensor) -> Tensor:
+        """(m, d) what there is to learn of the elected."""
+        return _ordered_differences(elected)
+
+    def _seen(self, row: Tensor, elected: Tensor) -> Tensor:
+        """(s, d) what a row is looked at by."""
+        return self.rows[elected] - self.rows[row]
+
+    def _score(self, seen: Tensor) -> Tensor:
+        return self.vae.errors(torch.cat([seen, -seen])).mean()
+
+
+class _UpdatesJudge(VaeJudge):
+    """Learns the elected themselves."""
+
+    def _known(self, elected: Tensor) -> Tensor:
+        return elected
+
+    def _seen(self, row: Tensor, elected: Tensor) -> Tensor:
+        return self.rows[row][None]
+
+    def _score(self, seen: Tensor) -> Tensor:
+        return self.vae.errors(seen).mean()
+
+
+def _columns(updates: Updates, layers: Sequence[str]) -> Tensor:
+    """(n, d) the layers side by side, rows in `Updates.order`."""
+    places = [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
+    return updates.values[updates.order[:, None], torch.cat(places)].float()
 
 
 def _ordered_differences(rows: Tensor) -> Tensor:

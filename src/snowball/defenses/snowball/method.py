@@ -21,11 +21,12 @@ from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import everyone, highest, weighted_mean
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
 from snowball.defenses.snowball.gap import gap_clusters
-from snowball.defenses.snowball.judges import JUDGES
+from snowball.defenses.snowball.judges import JUDGES, Judge, VaeJudge
 from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
 from snowball.defenses.snowball.top_down import Growth, grow
 from snowball.defenses.snowball.vae import VaeSettings
 from snowball.errors import SettingError
+from snowball.records import CODES
 from snowball.updates import Updates
 
 LEAST_VOTERS = 4
@@ -103,15 +104,16 @@ class Snowball(SnowballMinus):
         step_share: share that joins in one step of the top-down election, rounded up (M^E over K).
         grow_after: the top-down election is held after this share of the rounds, or, if an int, after this round (T^V);
             where the number of rounds is not known, a share is one of 100 rounds.
-        judge: how candidates are scored: "vae" as published, "vae-span" on coordinates of the updates' span, or
-            "distance", the mean squared distance to the elected.
+        judge: how candidates are scored: "vae" as published, "vae-updates", the same taught the updates instead of
+            their differences, "vae-span" on coordinates of the updates' span, or "distance", the mean squared
+            distance to the elected.
         vae: the settings of the VAE, for the judges that use one.
     """
 
     target_share: float = 0.5
     step_share: float = 0.04
     grow_after: int | float = 0.25
-    judge: Literal["vae", "vae-span", "distance"] = "distance"
+    judge: Literal["vae", "vae-updates", "vae-span", "distance"] = "distance"
     vae: VaeSettings = field(default_factory=VaeSettings)
 
     def __post_init__(self) -> None:
@@ -137,7 +139,8 @@ class Snowball(SnowballMinus):
         step = share_of(self.step_share, len(updates), ceil)
         judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"))
         growth = grow(updates, selectees, target, step, judge)
-        return growth.elected, {**seats(selectees, votes, growth), "seconds.top_down": perf_counter() - start}
+        facts = {**seats(selectees, votes, growth), **codes(judge, updates, growth.elected)}
+        return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}
 
     def _last_round_without(self, context: Context) -> float:
         if isinstance(self.grow_after, int):
@@ -176,3 +179,11 @@ def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dic
     score[selectees] = votes[selectees]
     margin[selectees] = votes[selectees] - votes[~selectees].max() if not selectees.all() else torch.nan
     return {"order": order, "score": score, "margin": margin}
+
+
+def codes(judge: Judge, updates: Updates, elected: Tensor) -> dict[str, Tensor]:
+    """Where a VAE that has learned something sees each row, in two dimensions."""
+    if not isinstance(judge, VaeJudge) or judge.fresh:
+        return {}
+    places = judge.places(elected[updates.order].nonzero()[:, 0])[updates.order.argsort()]
+    return dict(zip(CODES, places.T, strict=True))

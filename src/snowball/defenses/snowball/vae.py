@@ -104,6 +104,11 @@ class Vae(nn.Module):
         self.enter.store(inputs, outer)
 
     @torch.no_grad()
+    def codes(self, differences: Tensor) -> Tensor:
+        """(m, latent) the mean code of each difference."""
+        return self._encode(self._prepare(differences))[0]
+
+    @torch.no_grad()
     def errors(self, differences: Tensor) -> Tensor:
         """(m,) summed squared reconstruction error of each difference, averaged over latent draws."""
         at_once = max(1, SCORE_ELEMENTS // (differences.shape[1] * self.settings.samples))
@@ -111,12 +116,16 @@ class Vae(nn.Module):
 
     def _errors(self, differences: Tensor) -> Tensor:
         inputs = self._prepare(differences)  # (m, d)
-        hidden = self.encode(self.enter(inputs).relu_()).relu_()
-        mean, log_variance = self.code(hidden).chunk(2, 1)
+        mean, log_variance = self._encode(inputs)
         deviation = (0.5 * functional.softplus(log_variance)).exp_()
         codes = mean + deviation * self._noise((self.settings.samples, *mean.shape))
         outputs = self._prepare(self.leave(self.widen(self.decode(codes).relu_()).relu_()))  # (samples, m, d)
         return (outputs - inputs).square_().sum(2).mean(0)
+
+    def _encode(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """The mean of the code, and its logarithmic variance before the softplus."""
+        code: Tensor = self.code(self.encode(self.enter(inputs).relu_()).relu_())
+        return code.chunk(2, 1)
 
 
 class Affine(nn.Module):
