@@ -222,13 +222,13 @@ SIZES = {
 
 SMALLER = {
     "latent": (3, 1),
-    "vae-training": (3 * 3, 1),
+    "vae-training": (2 * 2, 1),
     "vae-size": (2 * 2, 1),
     "table5": (7 * 3 * 3, 1),
-    "table6": (7, 3),
+    "table6": (7, 2),
     "poison-ratio": (4 * (5 + 3), 1),
     "defaults": (5 * 2, 1),
-    "effort": (5 * 2 + 2 * 2, 1),
+    "effort": (3 * 2 + 2 * 2, 1),
     "full": (2, 1),
     "dnc-columns": (3 * 2, 1),
     "summary": (13 * 2 + 12 * 3, 1),
