@@ -1,3 +1,4 @@
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ import pytest
 import torch
 
 from snowball.updates import Updates
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and in all it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
