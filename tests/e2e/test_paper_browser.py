@@ -384,7 +384,7 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
     assert seen["drawn"]["distances"] == 6 * 2
     assert seen["drawn"]["scatter"] > 50
     assert min(seen["drawn"][kind] for kind in ("lines", "bars", "heat", "labels")) > 0
-    assert seen["key"] == ["fedavg", "krum", "snowball"]
+    assert seen["key"] == ["snowball", "fedavg", "krum"]
     assert seen["choice"] >= 2
     assert seen["run"]["view"] == "run"
 

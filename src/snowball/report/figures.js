@@ -2,7 +2,8 @@
 const apart3 = { "both benign": "benign", "benign and infected": "evaluate", "both infected": "infected" };
 let figures = [];
 
-const seriesNames = (figure) => [...new Set(figure.panels.flatMap((panel) => panel.series.map((series) => series.name)))];
+// The namesake comes first, so that its line is whole.
+const seriesNames = (figure) => [...new Set(figure.panels.flatMap((panel) => panel.series.map((series) => series.name)))].sort((one, other) => (other === "snowball") - (one === "snowball"));
 const inUnit = (figure, value) => (value === null ? "–" : figure.unit === "%" ? percent(value) : `${digits(value)}${figure.unit && ` ${figure.unit}`}`);
 const isNamed = (values) => values.some((value) => typeof value === "string");
 
