@@ -225,6 +225,7 @@ SMALLER = {
     "vae-training": (2 * 2, 1),
     "vae-size": (2 * 2, 1),
     "table5": (7 * 3 * 3, 1),
+    "judges": (2, 1),
     "table6": (7, 2),
     "poison-ratio": (4 * (5 + 3), 1),
     "defaults": (7 * 2, 1),
