@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import tables
+from run_tables import sweeps
+from snowball.report.exports import write_exports
 from words import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,3 +25,9 @@ def test_every_place_for_a_table_has_one() -> None:
 
 def is_mark(line: str) -> bool:
     return line.startswith("<!-- ") and line.endswith(" -->")
+
+
+def test_exported_tables_are_those_of_the_results(tmp_path: Path) -> None:
+    made = {file.name: file.read_bytes() for file in write_exports(sweeps(), tmp_path)}
+    exported = [file for file in (ROOT / "docs" / "paper").iterdir() if file.suffix != ".svg"]
+    assert {file.name: file.read_bytes() for file in exported} == made

@@ -229,9 +229,9 @@ SMALLER = {
     "table6": (7, 2),
     "poison-ratio": (4 * (5 + 3), 1),
     "defaults": (7 * 2, 1),
-    "effort": (3 * 2 + 2 * 2, 1),
+    "effort": (2 * 2 + 2 * 2, 1),
     "full": (2, 1),
-    "dnc-columns": (3 * 2, 1),
+    "dnc-columns": (2 * 2, 1),
     "summary": (13 * 2 + 12 * 3, 1),
 }
 """What the versions for two cores have in another number of cells, or of seeds than one, or alone."""
