@@ -59,7 +59,7 @@ def tensors(dataset: Dataset) -> Iterator[Tensor]:
 
 def dealt(dataset: Dataset) -> Case:
     """Deal a set out as the paper does; one without users at random."""
-    partition, clients = DEALT.get(dataset.name, ("dirichlet", 200))
+    partition, clients = DEALT.get(dataset.name, ("dirichlet-plain", 200))
     if clients is None:
         clients = len(torch.unique(dataset.groups))
     settings = DataSettings(name=dataset.name, clients=clients, partition=partition)

@@ -43,7 +43,7 @@ class World:
 
     def settings(self) -> dict[str, object]:
         """The settings of the run that the rounds are taken from."""
-        data = {"name": self.data, "clients": self.clients, "partition": "dirichlet", "alpha": self.alpha}
+        data = {"name": self.data, "clients": self.clients, "partition": "dirichlet-plain", "alpha": self.alpha}
         return {
             "seed": self.seed,
             "rounds": max(self.rounds),

@@ -7,7 +7,7 @@ def test_a_set_is_loaded_and_dealt_out() -> None:
     case = measure("mnist-sample")
     assert set(case) == {"name", "samples", "bytes", "seconds", "peak", "partition", "clients", "partition_seconds"}
     assert (case["samples"], case["bytes"]) == (14_000, 14_000 * (28 * 28 + 8))
-    assert (case["partition"], case["clients"]) == ("dirichlet", 200)
+    assert (case["partition"], case["clients"]) == ("dirichlet-plain", 200)
     assert case["seconds"] > 0 < case["partition_seconds"]
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -7,13 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.data.partition import PARTITIONS, Parts, dirichlet, iid, merged, natural, pathological
+from snowball.data.partition import PARTITIONS, Parts, dirichlet_plain, iid, merged, natural, niid_bench, pathological
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
 
 CLASSES = 10
 BALANCED = torch.arange(5000) % CLASSES
-VALUES = {"iid": BALANCED, "dirichlet": BALANCED, "pathological": BALANCED, "merged": torch.arange(5000) % 100}
+VALUES = {
+    "iid": BALANCED,
+    "niid-bench": BALANCED,
+    "dirichlet-plain": BALANCED,
+    "pathological": BALANCED,
+    "merged": torch.arange(5000) % 100,
+}
 
 some_labels = st.lists(st.integers(0, 5), min_size=1, max_size=300).map(lambda values: torch.tensor(values))
 some_clients = st.integers(1, 25)
@@ -36,7 +43,7 @@ def same(first: Parts, second: Parts) -> bool:
 
 
 def test_the_table_holds_every_partition() -> None:
-    assert list(PARTITIONS.values()) == [iid, dirichlet, pathological, natural, merged]
+    assert list(PARTITIONS.values()) == [iid, niid_bench, dirichlet_plain, pathological, natural, merged]
 
 
 @given(some_labels, some_clients, some_seeds)
@@ -55,18 +62,18 @@ def test_iid_deals_everything_out_evenly(labels: Tensor, clients: int, seed: int
 
 @settings(deadline=None)
 @given(some_labels, some_clients, some_seeds, st.sampled_from([1e-9, 0.01, 0.1, 0.5, 1, 1e4]), st.integers(0, 12))
-def test_dirichlet_deals_everything_out_and_keeps_the_minimum(
+def test_plain_dirichlet_deals_everything_out_and_keeps_the_minimum(
     labels: Tensor, clients: int, seed: int, alpha: float, minimum: int
 ) -> None:
     if len(labels) < clients * minimum:
         with pytest.raises(SettingError, match=f"{len(labels)} samples are too few for {clients} clients"):
-            dirichlet(labels, clients, numpy_stream(seed), alpha, minimum)
+            dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
         return
-    parts = dirichlet(labels, clients, numpy_stream(seed), alpha, minimum)
+    parts = dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
     assert covers_once(parts, len(labels))
     assert len(parts) == clients
     assert min(len(part) for part in parts) >= minimum
-    assert same(parts, dirichlet(labels, clients, numpy_stream(seed), alpha, minimum))
+    assert same(parts, dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum))
 
 
 @given(some_labels, some_clients, some_seeds, st.integers(1, 6))
@@ -119,20 +126,20 @@ def test_merged_puts_whole_clients_together_evenly(owners: list[int], clients: i
     assert same(parts, merged(groups, clients, numpy_stream(seed)))
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological", "merged"])
+@pytest.mark.parametrize("name", ["iid", "niid-bench", "dirichlet-plain", "pathological", "merged"])
 def test_another_seed_deals_otherwise(name: str) -> None:
     first, second = (PARTITIONS[name](VALUES[name], 20, numpy_stream(seed)) for seed in (1, 2))
     assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_many_clients_and_a_small_alpha_end_at_the_minimum() -> None:
-    parts = dirichlet(BALANCED, 200, numpy_stream(3), alpha=0.1, minimum=25)  # all that there is
+    parts = dirichlet_plain(BALANCED, 200, numpy_stream(3), alpha=0.1, minimum=25)  # all that there is
     assert [len(part) for part in parts] == [25] * 200
 
 
 def test_a_smaller_alpha_is_more_skewed_even_where_many_are_topped_up() -> None:
     def top_share(alpha: float) -> float:
-        counts = histograms(dirichlet(BALANCED, 100, numpy_stream(5), alpha, minimum=10), BALANCED).double()
+        counts = histograms(dirichlet_plain(BALANCED, 100, numpy_stream(5), alpha, minimum=10), BALANCED).double()
         return float((counts.max(1).values / counts.sum(1)).mean())
 
     shares = [top_share(alpha) for alpha in (0.05, 0.1, 0.5, 5, 500)]
@@ -144,8 +151,8 @@ def test_a_smaller_alpha_is_more_skewed_even_where_many_are_topped_up() -> None:
 def test_topping_up_takes_what_the_largest_has_most_of() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10)
     for seed in range(20):
-        before = histograms(dirichlet(labels, 2, numpy_stream(seed), 0.05, minimum=0), labels)
-        after = histograms(dirichlet(labels, 2, numpy_stream(seed), 0.05, minimum=20), labels)
+        before = histograms(dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=0), labels)
+        after = histograms(dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=20), labels)
         small = int(before.sum(1).argmin())
         if before[small].sum() >= 20:
             assert torch.equal(before, after)
@@ -158,7 +165,7 @@ def test_class_shares_have_the_moments_of_the_dirichlet_distribution() -> None:
     clients, alpha, draws = 5, 0.5, 400
     counts = torch.stack(
         [
-            histograms(dirichlet(BALANCED, clients, numpy_stream(seed), alpha, minimum=0), BALANCED)
+            histograms(dirichlet_plain(BALANCED, clients, numpy_stream(seed), alpha, minimum=0), BALANCED)
             for seed in range(draws)
         ]
     )
@@ -180,13 +187,82 @@ def test_iid_clients_look_like_the_whole() -> None:
     assert (counts - 100).abs().max() < 45
 
 
+@settings(deadline=None)
+@given(some_labels, some_clients, some_seeds, st.sampled_from([1e-9, 0.01, 0.1, 0.5, 1, 1e4]))
+def test_niid_bench_deals_everything_out(labels: Tensor, clients: int, seed: int, alpha: float) -> None:
+    try:
+        parts = niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0)
+    except SettingError:
+        assert alpha == 1e-9  # a single client takes a class, and it may be one that has its share already
+        return
+    assert covers_once(parts, len(labels))
+    assert len(parts) == clients
+    assert same(parts, niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0))
+
+
+def li_et_al(labels: np.ndarray, clients: int, alpha: float, minimum: int, rng: np.random.Generator) -> np.ndarray:
+    """(clients, classes) counts of a split as Li et al. describe theirs, sample by sample."""
+    while True:
+        held: list[list[int]] = [[] for _ in range(clients)]
+        for label in range(CLASSES):
+            samples = rng.permutation(np.flatnonzero(labels == label))
+            weights = rng.standard_gamma(alpha, clients)  # a Dirichlet draw once they are divided by their sum
+            weights = [
+                weight if len(own) < len(labels) / clients else 0 for weight, own in zip(weights, held, strict=True)
+            ]
+            edges = np.floor(np.cumsum(weights) / np.sum(weights) * len(samples)).astype(int)
+            edges[-1] = len(samples)
+            for own, start, stop in zip(held, [0, *edges[:-1]], edges, strict=True):
+                own += [label] * (stop - start)
+        if min(map(len, held)) >= minimum:
+            return np.array([np.bincount(own, minlength=CLASSES) for own in held])
+
+
+def describe_split(counts: np.ndarray) -> np.ndarray:
+    """Mean label entropy, mean classes, and the sizes' deviation and maximum, of counts (clients, classes)."""
+    shares = counts / counts.sum(1, keepdims=True)
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
+    sizes = counts.sum(1)
+    return np.array([entropy.mean(), (counts > 0).sum(1).mean(), sizes.std(), sizes.max()])
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_niid_bench_splits_as_an_independent_implementation_does(alpha: float) -> None:
+    labels, clients, seeds = torch.arange(12_000) % CLASSES, 100, range(20)
+    ours = [histograms(niid_bench(labels, clients, numpy_stream(seed), alpha), labels).numpy() for seed in seeds]
+    theirs = [li_et_al(labels.numpy(), clients, alpha, 20, np.random.default_rng(seed)) for seed in seeds]
+    plain = [histograms(dirichlet_plain(labels, clients, numpy_stream(seed), alpha), labels).numpy() for seed in seeds]
+    found, expected, other = (np.array([describe_split(counts) for counts in some]) for some in (ours, theirs, plain))
+    error = 4 * np.hypot(found.std(0), expected.std(0)) / np.sqrt(len(seeds))  # four standard errors
+    assert (np.abs(found.mean(0) - expected.mean(0)) < error).all()
+    assert (np.abs(other.mean(0) - expected.mean(0)) > error).all()  # which the plain split is not mistaken for
+    assert min(counts.sum(1).min() for counts in ours) >= 20
+
+
+def test_niid_bench_gives_no_more_to_who_has_its_share() -> None:
+    labels = torch.arange(6000) // 600  # class by class, as they are dealt
+    for seed in range(5):
+        counts = histograms(niid_bench(labels, 60, numpy_stream(seed), 0.5), labels)
+        before = counts.cumsum(1) - counts  # what a client had when a class was dealt
+        assert not counts[:-1][before[:-1] >= 100].any()  # the last client takes what rounding leaves over
+
+
+def test_a_minimum_that_no_draw_reaches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snowball.data.partition.MAX_DRAWS", 100)
+    with pytest.raises(
+        SettingError, match=r"no draw of 100 gave each of 100 clients 45 of the 5000 samples at alpha = 0\.1: lower"
+    ):
+        niid_bench(BALANCED, 100, numpy_stream(1), 0.1, minimum=45)
+
+
+@pytest.mark.parametrize("partition", [niid_bench, dirichlet_plain])
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan"), 1e308])
-def test_an_impossible_alpha_is_refused(alpha: float) -> None:
+def test_an_impossible_alpha_is_refused(partition: Callable[..., Parts], alpha: float) -> None:
     with pytest.raises(SettingError, match="alpha must be positive and finite"):
-        dirichlet(BALANCED, 20, numpy_stream(1), alpha)
+        partition(BALANCED, 20, numpy_stream(1), alpha)
 
 
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "pathological", "merged"])
+@pytest.mark.parametrize("name", ["iid", "niid-bench", "dirichlet-plain", "pathological", "merged"])
 @pytest.mark.parametrize("clients", [0, -3])
 def test_nobody_to_deal_to_is_refused(name: str, clients: int) -> None:
     with pytest.raises(SettingError, match="clients"):

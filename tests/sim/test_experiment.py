@@ -53,7 +53,7 @@ def test_the_learning_rate_has_decayed_once_in_the_first_round() -> None:
     [
         ("round=3", "round is not a setting; did you mean 'rounds'?"),
         ("training.epoch=3", "training.epoch is not a setting of training; did you mean 'epochs'?"),
-        ("data.alfa=3", "data.alfa is not a setting of dirichlet; did you mean 'alpha'?"),
+        ("data.alfa=3", "data.alfa is not a setting of dirichlet-plain; did you mean 'alpha'?"),
         ("attack.poison=1", "attack.poison is not a setting of cba; did you mean 'poison_ratio'?"),
         ("defense.first_shar=1", "defense.first_shar is not a setting of snowball-minus; did you mean 'first_share'?"),
         ("defense.clusters=1", "clusters must be 2 or more, or 'gap', got 1"),

@@ -87,7 +87,7 @@ def test_what_takes_long_is_played_first_and_shown_where_it_stands(tmp_path: Pat
 
 
 def test_a_run_s_name_follows_from_all_of_its_settings_and_stays(tiny: MakeExperiment) -> None:
-    assert run_name(tiny()) == "mnist-sample-cba-snowball-minus-3-1c475423"
+    assert run_name(tiny()) == "mnist-sample-cba-snowball-minus-3-a6b80ccc"
     assert run_name(tiny("data.alpha=1")) == run_name(tiny("data.alpha=1.0")) != run_name(tiny())
 
 

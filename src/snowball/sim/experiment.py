@@ -31,7 +31,7 @@ class DataSettings(Choice):
     table: ClassVar[Table] = PARTITIONS
     name: Annotated[str, known("data.name", DATASETS)]
     clients: int = Field(ge=1)
-    partition: str = "dirichlet"
+    partition: str = "dirichlet-plain"
     examples: int | None = Field(default=None, ge=1)  # so many of the training examples, at random
 
 
