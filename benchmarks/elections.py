@@ -81,7 +81,9 @@ def our_growth(updates: Updates, first: list[int], judge: str, quick: bool) -> l
     selectees[first] = True
     generator = stream(SEED, "benchmark", judge)
     appointed = JUDGES[judge](updates, updates.layout.names, VaeSettings(**epochs(quick)), generator)
-    elected: list[int] = grow(updates, selectees, target, step, appointed).elected.nonzero()[:, 0].tolist()
+    elected: list[int] = (
+        grow(updates, selectees, target, step, appointed, updates.by_client).elected.nonzero()[:, 0].tolist()
+    )
     return elected
 
 

@@ -184,21 +184,27 @@ class Updates:
 
     @cached_property
     def order(self) -> Tensor:
-        """The rows by example count, largest first, then by client id: how every tie is broken, and the order in which
-        sums are taken, so that results do not depend on the order of arrival to the last bit.
+        """The rows by example count, largest first, then by client id: the order in which averages are summed.
+
+        They do not depend on the order of arrival, to the last bit. Clients claim their counts, so it decides nothing.
         """
         counts = self.examples.tolist()
         return torch.tensor(sorted(range(len(self)), key=lambda row: (-counts[row], self.clients[row])))
 
     @cached_property
+    def by_client(self) -> Tensor:
+        """The rows by client id: the order in which they are compared, so that no claim decides even by rounding."""
+        return torch.tensor(sorted(range(len(self)), key=self.clients.__getitem__))
+
+    @cached_property
     def _rank(self) -> Tensor:
-        """Each row's place in `order`."""
-        return self.order.argsort()
+        """Each row's place in `by_client`."""
+        return self.by_client.argsort()
 
     @cached_property
     def _middle(self) -> Tensor:
         """A row of median length, which all others are compared about."""
-        return self.order[self.squared_norms[self.order].argsort(stable=True)[(len(self) - 1) // 2]]
+        return self.by_client[self.squared_norms[self.by_client].argsort(stable=True)[(len(self) - 1) // 2]]
 
     @cached_property
     def squared_norms(self) -> Tensor:
@@ -234,8 +240,8 @@ class Updates:
         return sum_of_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
 
     def _centred_block(self, columns: slice) -> Tensor:
-        """(n, w) some columns of the rows in `order`, about a row of median length, in float64."""
-        block = self.values[:, columns][self.order].to(torch.float64)
+        """(n, w) some columns of the rows in `by_client`, about a row of median length, in float64."""
+        block = self.values[:, columns][self.by_client].to(torch.float64)
         return block.sub_(self.values[self._middle, columns].to(torch.float64))
 
     def products_about(self, point: Tensor) -> Tensor:
@@ -249,14 +255,14 @@ class Updates:
         """(n,) inner products of the rows with another one (d,), in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
         for columns in self._blocks(slice(0, self.layout.width)):
-            total += self.values[:, columns][self.order].to(torch.float64) @ row[columns].to(torch.float64)
+            total += self.values[:, columns][self.by_client].to(torch.float64) @ row[columns].to(torch.float64)
         return total[self._rank]
 
     def mean(self, weights: Tensor) -> Tensor:
         """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
         share = weights[self.order].to(torch.float64)
         share = share / share.max()  # first, so that no sum of huge counts overflows
-        return self.combine((share / share.sum())[self._rank])
+        return self.combine((share / share.sum())[self.order.argsort()])
 
     def combine(self, weights: Tensor) -> Tensor:
         """The rows' sum with these (n,) weights; rows of weight zero are not read."""

@@ -43,7 +43,7 @@ def near_median_by_loops(rows: np.ndarray[Any, Any], count: int) -> list[float]:
 
 def test_by_hand() -> None:
     updates = Updates.from_layers({"w": torch.tensor([1.0, 2, 3, 4, 6, 7, 100])[:, None]})
-    verdict = Bulyan(1)(updates, FIRST)
+    verdict = Bulyan(1)(updates, Context(5))  # whose lots prefer 6 to 7
     assert [int(updates.values[row]) for row in picks_of(verdict.facts["order"])] == [3, 4, 2, 6, 1]
     assert verdict.elected.tolist() == [True, True, True, True, True, False, False]
     assert verdict.delta.item() == 3
@@ -53,7 +53,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize(("clients", "tolerate"), [(3, 0), (7, 1), (9, 1), (11, 2), (14, 2), (30, 6)])
 def test_both_stages_are_those_of_plain_loops(clients: int, tolerate: int) -> None:
     updates = toy_round(clients, infected=tolerate, dtype=torch.float64)
-    order = updates.order  # which decides between two that are each other's only neighbour
+    order = FIRST.draw_lots(updates.clients).argsort()  # which decides between two that are each other's only neighbour
     rows = updates.values[order].numpy()
     verdict = Bulyan(tolerate)(updates, FIRST)
     picks = picks_by_loops(rows, tolerate)

@@ -11,6 +11,7 @@ from snowball.defenses.ops import (
     clipped_mean,
     cosines,
     count_of,
+    count_ties,
     everyone,
     highest,
     lowest,
@@ -43,10 +44,26 @@ def test_ideal_leaves_the_model_alone_where_all_are_malicious() -> None:
     assert not verdict.elected.any()
 
 
-def test_equal_scores_go_to_the_larger_then_to_the_lower_id() -> None:
-    updates = Updates.from_layers({"w": torch.zeros(4, 1)}, examples=[1, 2, 2, 1], clients=["a", "c", "b", "d"])
-    assert lowest(updates, torch.zeros(4), 1).tolist() == [False, False, True, False]
-    assert highest(updates, torch.zeros(4), 3).tolist() == [True, True, True, False]
+def test_equal_scores_go_by_the_lower_lot() -> None:
+    lots = torch.tensor([7, 2, 1, 9])
+    assert lowest(torch.zeros(4), 1, lots).tolist() == [False, False, True, False]
+    assert highest(torch.zeros(4), 3, lots).tolist() == [True, True, True, False]
+    assert highest(torch.tensor([1.0, 0, 0, 2]), 3, lots).tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("scores", "elected", "ties"),
+    [
+        ([3, 2, 2, 2, 1], [1, 1, 0, 0, 0], 3),  # one of the three with 2 votes was seated
+        ([3, 2, 2, 2, 1], [1, 1, 1, 1, 0], 0),  # all of them were
+        ([3, 2, 1], [1, 0, 0], 0),
+        ([1, 1, 1], [1, 1, 1], 0),
+        ([1, 1, 1], [0, 0, 0], 0),
+        ([1, 1, 1], [1, 0, 0], 3),
+    ],
+)
+def test_ties_at_the_cut_are_counted(scores: list[float], elected: list[int], ties: int) -> None:
+    assert count_ties(torch.tensor(scores), torch.tensor(elected).bool()) == ties
 
 
 def test_nobody_elected_means_no_change() -> None:

@@ -5,7 +5,7 @@ A defense acts on the server. It may act in two more places, by having a method 
 own, on samples that it trusts, says on how many (`TrustingDefense`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from snowball.errors import SettingError
-from snowball.rng import stream
+from snowball.rng import derive, stream
 from snowball.updates import Updates
 
 T = TypeVar("T")
@@ -67,6 +67,13 @@ class Context:
     def stream(self, *name: str | int) -> torch.Generator:
         """A random stream for one purpose of a defense in this round."""
         return stream(self.seed, "defense", "round", self.round, *name)
+
+    def draw_lots(self, clients: Sequence[str]) -> Tensor:
+        """(n,) the lots that break ties in this round, the lowest winning: a hash of seed, round and client id.
+
+        Nothing that a client claims enters, nor who came first, and over the rounds all have the same chance.
+        """
+        return torch.tensor([derive(self.seed, "lot", "round", self.round, client) for client in clients])
 
 
 def require(value: T | None, name: str, defense: str) -> T:

@@ -36,12 +36,13 @@ class Bulyan:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Pick rows, then reduce column by column what was picked."""
-        order, malicious = updates.order, tolerated(self.tolerate, len(updates), each=4)
-        squared = squared_distances(updates.products())[order][:, order]
-        picked = pick(squared, len(updates) - 2 * malicious, malicious)  # in `order`, as the blocks are
-        delta = updates.by_column(lambda block: mean_near_median(block[:, picked], len(picked) - 2 * malicious))
+        malicious, drawn = tolerated(self.tolerate, len(updates), each=4), context.draw_lots(updates.clients).argsort()
+        squared = squared_distances(updates.products())[drawn][:, drawn]
+        picked = drawn[pick(squared, len(updates) - 2 * malicious, malicious)]
         places = torch.full((len(updates),), -1)
-        places[order[picked]] = torch.arange(len(picked))
+        places[picked] = torch.arange(len(picked))
+        averaged = (places >= 0)[updates.order]  # as the blocks are
+        delta = updates.by_column(lambda block: mean_near_median(block[:, averaged], len(picked) - 2 * malicious))
         return Verdict(delta, places >= 0, {"order": places, "tolerated": malicious})
 
 

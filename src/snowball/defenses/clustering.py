@@ -29,7 +29,7 @@ def hdbscan(updates: Updates, distances: Tensor, least: int, neighbours: int, si
         return torch.tensor([NOISE])
     from sklearn.cluster import HDBSCAN
 
-    order = updates.order
+    order = updates.by_client
     matrix = distances[order][:, order]
     matrix = torch.maximum(matrix, matrix.T)  # scikit-learn refuses what rounding has made uneven
     clusterer = HDBSCAN(

@@ -141,7 +141,7 @@ def cluster(updates: Updates, distances: Tensor) -> Tensor:
     """(n,) the cluster of each row; whoever has none is one of its own."""
     labels = hdbscan(updates, distances, LEAST_CLUSTER, NEIGHBOURS)
     own = torch.empty_like(labels)
-    own[updates.order] = torch.arange(len(updates)) + len(updates)
+    own[updates.by_client] = torch.arange(len(updates)) + len(updates)
     return labels.where(labels != NOISE, own)
 
 

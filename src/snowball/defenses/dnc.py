@@ -49,10 +49,10 @@ class Dnc:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Remove the outliers of every pass."""
         kept = len(updates) - self._removals(len(updates))
-        elected, rng = everyone(updates), context.stream("columns")
+        elected, rng, lots = everyone(updates), context.stream("columns"), context.draw_lots(updates.clients)
         for _ in range(self.iterations):
             scores = outlier_scores(updates, drawn_gram(updates, self.columns, rng))
-            inliers = lowest(updates, scores, kept) if scores.any() else everyone(updates)
+            inliers = lowest(scores, kept, lots) if scores.any() else everyone(updates)
             elected &= inliers
         elected = elected if elected.any() else inliers
         return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "removed": len(updates) - kept})
@@ -69,7 +69,7 @@ def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
     """(n, n) inner products of the centred rows, seen in so many columns drawn without replacement."""
     if columns >= updates.layout.width:
         return updates.gram()
-    order, rank = updates.order, updates.order.argsort()
+    order, rank = updates.by_client, updates.by_client.argsort()
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     drawn = torch.randperm(updates.layout.width, generator=rng)[:columns].sort().values
     for some in torch.split(drawn, max(1, BLOCK_ELEMENTS // len(updates))):
@@ -81,7 +81,7 @@ def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
 
 def outlier_scores(updates: Updates, gram: Tensor) -> Tensor:
     """(n,) the squared part of each centred row along their top right singular vector; zero where all rows agree."""
-    order = updates.order
+    order = updates.by_client
     squares, vectors = torch.linalg.eigh(gram[order][:, order])  # ascending; where two are equal, the order decides
     scores: Tensor = squares[-1].clamp(min=0) * vectors[:, -1] ** 2
     return scores[order.argsort()]

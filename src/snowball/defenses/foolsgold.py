@@ -43,9 +43,9 @@ class FoolsGold:
         }
         seen = {client: {"round": context.round, "sum": row} for client, row in sums.items()}
         state = {"clients": recent({**known, **seen}, context.round, self.forget_after)}
-        kept = [sums[updates.clients[row]] for row in updates.order.tolist()]
+        kept = [sums[updates.clients[row]] for row in updates.by_client.tolist()]
         weights = torch.empty(len(updates), dtype=torch.float64)
-        weights[updates.order] = honesty(cosines(inner_products(kept)))
+        weights[updates.by_client] = honesty(cosines(inner_products(kept)))
         return Verdict(updates.mean(weights), weights > 0, {"weights": weights, "history_mib": mebibytes(state)}, state)
 
 

@@ -4,9 +4,9 @@ Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: By
 NeurIPS 2017. With f malicious among K updates, one is scored by its squared distances to the K - f - 2 nearest others.
 If K > 2f + 2 there are benign ones among these, so that what scores low cannot be far from the benign.
 
-Deviations: K > 2f + 2 is not insisted on, only that each update has a neighbour. Ties go to the update with more
-examples, then by client id. The variant "published" is what the code published with the Snowball paper calls Krum: the
-mean plain distance to all, K - f - 2 elected, averaged by examples.
+Deviations: K > 2f + 2 is not insisted on, only that each update has a neighbour. Ties are decided by lot. The variant
+"published" is what the code published with the Snowball paper calls Krum: the mean plain distance to all, K - f - 2
+elected, averaged by examples.
 """
 
 from dataclasses import dataclass
@@ -44,13 +44,13 @@ class Krum:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Score every row and elect the lowest."""
         rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
-        squared = squared_distances(updates.products())
+        squared, lots = squared_distances(updates.products()), context.draw_lots(updates.clients)
         if self.variant == "original":
             scores = krum_scores(squared, rows - malicious - 2)
-            elected = lowest(updates, scores, 1)
+            elected = lowest(scores, 1, lots)
         else:
             scores = krum_scores(squared.sqrt(), rows - 1) / rows
-            elected = lowest(updates, scores, max(rows - malicious - 2, 1))
+            elected = lowest(scores, max(rows - malicious - 2, 1), lots)
         return Verdict(weighted_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
 
 

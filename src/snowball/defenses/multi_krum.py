@@ -40,7 +40,7 @@ class MultiKrum:
         """Score every row and elect the lowest."""
         rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
         scores = krum_scores(squared_distances(updates.products()), rows - malicious - 2)
-        elected = lowest(updates, scores, self._seats(rows, malicious))
+        elected = lowest(scores, self._seats(rows, malicious), context.draw_lots(updates.clients))
         return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
 
     def _seats(self, rows: int, malicious: int) -> int:

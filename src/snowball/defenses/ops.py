@@ -16,16 +16,30 @@ def everyone(updates: Updates) -> Tensor:
     return torch.ones(len(updates), dtype=torch.bool)
 
 
-def highest(updates: Updates, scores: Tensor, count: int) -> Tensor:
-    """A mask of the `count` rows that score highest; equal scores go by `Updates.order`."""
-    return lowest(updates, -scores, count)
+def highest(scores: Tensor, count: int, lots: Tensor) -> Tensor:
+    """A mask of the `count` rows that score highest; equal scores go by the lower lot."""
+    return lowest(-scores, count, lots)
 
 
-def lowest(updates: Updates, scores: Tensor, count: int) -> Tensor:
-    """A mask of the `count` rows that score lowest; equal scores go by `Updates.order`."""
-    elected = torch.zeros(len(updates), dtype=torch.bool)
-    elected[updates.order[scores[updates.order].argsort(stable=True)[:count]]] = True
+def lowest(scores: Tensor, count: int, lots: Tensor) -> Tensor:
+    """A mask of the `count` rows that score lowest; equal scores go by the lower lot."""
+    elected = torch.zeros(len(scores), dtype=torch.bool)
+    elected[rank_lowest(scores, lots)[:count]] = True
     return elected
+
+
+def rank_lowest(scores: Tensor, lots: Tensor) -> Tensor:
+    """(n,) the rows from the lowest score to the highest; equal scores go by the lower lot."""
+    drawn = lots.argsort()
+    return drawn[scores[drawn].argsort(stable=True)]
+
+
+def count_ties(scores: Tensor, elected: Tensor) -> int:
+    """How many rows score as the last of the highest that are elected, where the lot decided between them; else 0."""
+    if elected.all() or not elected.any():
+        return 0
+    tied = scores == scores[elected].min()
+    return int(tied.sum()) if (tied & ~elected).any() else 0
 
 
 def weighted_mean(updates: Updates, elected: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Rfa:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Find the weights of the geometric median."""
-        order = updates.order
+        order = updates.by_client
         weights = torch.empty(len(updates), dtype=torch.float64)
         weights[order] = self._weiszfeld(updates.products()[order][:, order], updates.examples[order].double())
         return Verdict(updates.mean(weights), everyone(updates), {"weights": weights})

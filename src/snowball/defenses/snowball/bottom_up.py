@@ -30,7 +30,7 @@ class Ballots:
 
 def bottom_up(updates: Updates, layers: Sequence[str], clusters: int, floor: float = 0.0) -> Ballots:
     """Hold the election over the given layers."""
-    order, rank = updates.order, updates.order.argsort()
+    order, rank = updates.by_client, updates.by_client.argsort()
     votes, clarity, weight = {}, {}, {}
     for layer in layers:
         gram = updates.products(layer)[order][:, order]

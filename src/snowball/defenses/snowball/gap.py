@@ -22,7 +22,7 @@ MOST_COLUMNS = 1 << 16
 
 def gap_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch.Generator) -> int:
     """The number of clusters of a layer's rows, in [least, most]."""
-    order = updates.order
+    order = updates.by_client
     gram = updates.products(layer)[order][:, order]
     if most <= least or scatter(gram) <= 0:
         return least

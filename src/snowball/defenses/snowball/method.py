@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import everyone, highest, weighted_mean
+from snowball.defenses.ops import count_ties, everyone, highest, weighted_mean
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
 from snowball.defenses.snowball.gap import gap_clusters
 from snowball.defenses.snowball.judges import JUDGES, Judge, VaeJudge
@@ -70,8 +70,10 @@ class SnowballMinus:
         found = self._find_clusters(updates, layers, context)
         clusters = min(found, most_clusters(updates)) if self.clusters == "gap" else found
         ballots = bottom_up(updates, layers, clusters, self.ballot_floor)
-        selectees = highest(updates, ballots.totals, share_of(self.first_share, len(updates), ceil))
-        facts = {"clusters": clusters, **evidence(ballots), "seconds.bottom_up": perf_counter() - start}
+        count, lots = share_of(self.first_share, len(updates), ceil), context.draw_lots(updates.clients)
+        selectees = highest(ballots.totals, count, lots)
+        decided = {"clusters": clusters, "ties": count_ties(ballots.totals, selectees)}
+        facts = {**decided, **evidence(ballots), "seconds.bottom_up": perf_counter() - start}
         elected, more = self._grow(updates, layers, selectees, ballots.totals, context)
         return Verdict(weighted_mean(updates, elected), elected, {**facts, **more}, {"clusters": found})
 
@@ -138,7 +140,7 @@ class Snowball(SnowballMinus):
         target = share_of(self.target_share, len(updates), floor)
         step = share_of(self.step_share, len(updates), ceil)
         judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"))
-        growth = grow(updates, selectees, target, step, judge)
+        growth = grow(updates, selectees, target, step, judge, context.draw_lots(updates.clients))
         facts = {**seats(selectees, votes, growth), **codes(judge, updates, growth.elected)}
         return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}
 
@@ -185,5 +187,5 @@ def codes(judge: Judge, updates: Updates, elected: Tensor) -> dict[str, Tensor]:
     """Where a VAE that has learned something sees each row, in two dimensions."""
     if not isinstance(judge, VaeJudge) or judge.fresh:
         return {}
-    places = judge.places(elected[updates.order].nonzero()[:, 0])[updates.order.argsort()]
+    places = judge.places(elected[updates.by_client].nonzero()[:, 0])[updates.by_client.argsort()]
     return dict(zip(CODES, places.T, strict=True))

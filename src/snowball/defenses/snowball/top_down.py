@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from snowball.defenses.ops import rank_lowest
 from snowball.defenses.snowball.judges import Judge
 from snowball.updates import Updates
 
@@ -26,9 +27,13 @@ class Growth:
     margin: Tensor
 
 
-def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Judge) -> Growth:
-    """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected."""
-    joined = torch.where(selectees[updates.order], 0, -1)  # in `Updates.order`, as are all below
+def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
+    """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected.
+
+    Equal scores go by the lower of the rows' lots (n,).
+    """
+    order = updates.by_client
+    joined, lots = torch.where(selectees[order], 0, -1), lots[order]  # in this order, as are all below
     score = torch.full(joined.shape, torch.nan, dtype=torch.float64)
     margin = score.clone()
     turn = 0
@@ -36,12 +41,12 @@ def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Jud
         turn += 1
         candidates = (joined < 0).nonzero()[:, 0]
         scores = judge((joined >= 0).nonzero()[:, 0], candidates).double()
-        ranked = scores.argsort(stable=True)
+        ranked = rank_lowest(scores, lots[candidates])
         score[candidates] = scores
         picked = ranked[:wanted]
         joined[candidates[picked]] = turn
         if len(candidates) > wanted:
             margin[candidates[picked]] = scores[ranked[wanted]] - scores[picked]
-    rank = updates.order.argsort()
+    rank = order.argsort()
     joined, score, margin = joined[rank], score[rank], margin[rank]
     return Growth(joined >= 0, joined, score, margin)

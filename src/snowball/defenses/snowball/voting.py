@@ -9,7 +9,7 @@ from math import ceil
 import torch
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import highest, lowest, weighted_mean
+from snowball.defenses.ops import count_ties, highest, lowest, weighted_mean
 from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
 from snowball.updates import Updates
 
@@ -32,11 +32,12 @@ class VotingRandom:
         """Draw the ballots and count them."""
         count = share_of(self.first_share, len(updates), ceil)
         draws = torch.rand(len(updates), len(updates), generator=context.stream("ballots"))
-        approved = draws.argsort(1)[:, :count]  # (voter, vote), rows in `Updates.order`
+        approved = draws.argsort(1)[:, :count]  # (voter, vote), rows in `Updates.by_client`
         votes = torch.zeros(len(updates), dtype=torch.float64)
-        votes[updates.order] = approved.flatten().bincount(minlength=len(updates)).double()
-        elected = highest(updates, votes, count)
-        return Verdict(weighted_mean(updates, elected), elected, {"votes": votes})
+        votes[updates.by_client] = approved.flatten().bincount(minlength=len(updates)).double()
+        elected = highest(votes, count, context.draw_lots(updates.clients))
+        ties = count_ties(votes, elected)
+        return Verdict(weighted_mean(updates, elected), elected, {"votes": votes, "ties": ties})
 
 
 @dataclass(frozen=True)
@@ -59,5 +60,6 @@ class VotingCenter:
         """Elect the rows nearest to the mean."""
         layers = voting_layers(updates.layout, self.layers)
         distances = torch.stack([updates.gram(layer).diagonal() for layer in layers]).sum(0)  # centred: to the mean
-        elected = lowest(updates, distances, share_of(self.first_share, len(updates), ceil))
+        count = share_of(self.first_share, len(updates), ceil)
+        elected = lowest(distances, count, context.draw_lots(updates.clients))
         return Verdict(weighted_mean(updates, elected), elected, {"distance": distances})

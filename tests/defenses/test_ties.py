@@ -1,0 +1,90 @@
+"""Who wins a tie: nothing that a client claims decides, nor who came first, and over the rounds all win alike."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from snowball.defenses import DEFENSES, Bulyan, Context, Dnc, Krum, MultiKrum, Snowball, SnowballMinus, VotingRandom
+from snowball.testing import toy_round
+from snowball.updates import Updates
+
+ELECTING = [
+    SnowballMinus(clusters=3),
+    Snowball(clusters=3, grow_after=0),
+    VotingRandom(0.3),
+    DEFENSES["voting-center"](first_share=0.3),
+    Krum(),
+    Krum(variant="published"),
+    MultiKrum(),
+    Bulyan(),
+    Dnc(),
+]
+
+
+def tied_round(clients: int, alike: int, seed: int = 0) -> Updates:
+    """A round in which every row stands `alike` times."""
+    updates = toy_round(clients, infected=0, seed=seed)
+    return replace(updates, values=updates.values[torch.arange(clients) // alike])
+
+
+def claim(updates: Updates, examples: Tensor) -> Updates:
+    return Updates(updates.values, examples.double(), updates.clients, updates.layout)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.integers(4, 16), st.integers(1, 6), st.lists(st.integers(1, 1000), min_size=16, max_size=16), st.integers(1, 9)
+)
+@pytest.mark.parametrize("defense", ELECTING, ids=repr)
+def test_claimed_examples_decide_no_seat(
+    defense: Snowball, clients: int, alike: int, claimed: list[int], round: int
+) -> None:
+    updates, context = tied_round(clients, alike, seed=round), Context(round, 10)
+    loud = claim(updates, torch.tensor(claimed[:clients]))
+    assert torch.equal(defense(updates, context).elected, defense(loud, context).elected)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.permutations(range(12)), st.integers(1, 6), st.integers(1, 9))
+@pytest.mark.parametrize("defense", ELECTING, ids=repr)
+def test_the_order_of_arrival_decides_no_seat(defense: Snowball, order: list[int], alike: int, round: int) -> None:
+    updates, context = tied_round(12, alike, seed=round), Context(round, 10)
+    clients = tuple(updates.clients[row] for row in order)
+    moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
+    assert torch.equal(defense(updates, context).elected[order], defense(moved, context).elected)
+
+
+@pytest.mark.parametrize("defense", [SnowballMinus(clusters=3), Krum(), MultiKrum(elect=4), Bulyan(0)], ids=repr)
+def test_over_the_rounds_all_who_tie_are_elected_alike(defense: Snowball) -> None:
+    updates, rounds = tied_round(24, alike=24), 300
+    if isinstance(defense, Bulyan):
+        seats = torch.stack([first_pick(defense, updates, round) for round in range(1, rounds + 1)])
+    else:
+        seats = torch.stack([defense(updates, Context(round)).elected for round in range(1, rounds + 1)])
+    won = seats.double().sum(0)
+    share = won.sum() / (24 * rounds)
+    spread = (rounds * share * (1 - share)).sqrt()
+    assert (won - rounds * share).abs().max() < 4 * spread
+
+
+def first_pick(defense: Bulyan, updates: Updates, round: int) -> Tensor:
+    return torch.as_tensor(defense(updates, Context(round)).facts["order"]) == 0
+
+
+def test_lots_are_keyed_by_seed_round_and_client_alone() -> None:
+    lots = Context(3, seed=1).draw_lots(["a", "b", "c"])
+    assert torch.equal(lots[[2, 0]], Context(3, seed=1).draw_lots(["c", "a"]))
+    for other in (Context(4, seed=1), Context(3, seed=2)):
+        assert not (lots == other.draw_lots(["a", "b", "c"])).any()
+
+
+def test_ties_at_the_cut_are_among_the_facts() -> None:
+    verdict = SnowballMinus(clusters=3)(tied_round(20, alike=20), Context(1))
+    assert (verdict.facts["ties"], int(verdict.elected.sum())) == (20, 2)
+    apart = Updates.from_layers({"w": torch.tensor([[0.0], [1.0], [2.1], [7.7], [30.0]])})
+    assert Snowball(clusters=2)(apart, Context(1)).facts["ties"] in (0, 2, 3, 4, 5)
+    assert VotingRandom(0.5)(tied_round(9, 1), Context(1)).facts["ties"] > 0
