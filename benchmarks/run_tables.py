@@ -39,6 +39,14 @@ def sweep(name: str, **chosen: Collection[str]) -> str:
     return as_markdown(grid_of(replace(found, runs=runs))).partition("\n")[2].strip()
 
 
+def all_rounds() -> str:
+    """Table 3's rates of Snowball over all rounds, the first ones among them, when few are elected."""
+    (found,) = (sweep for sweep in sweeps() if sweep.name == "cpu/table3")
+    table = {**(found.table or {}), "values": ["false_positive_rate", "false_negative_rate"]}
+    runs = [run for run in found.runs if run.at["defense.name"] == "snowball"]
+    return as_markdown(grid_of(replace(found, table=table, runs=runs))).partition("\n")[2].strip()
+
+
 @cache
 def sweeps() -> list[Sweep]:
     """What was kept of all sweeps."""

@@ -27,6 +27,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"sweep {name}": partial(run_tables.sweep, name) for name in grids()},
     "headline": partial(run_tables.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
     "cifar10": partial(run_tables.sweep, "cpu/table1", data=("cifar10",)),
+    "all rounds": run_tables.all_rounds,
     "attack text": partial(run_tables.sweep, "cpu/table2", data=("sent140",)),
     "attacks": run_tables.attacks,
     "comparison": run_tables.comparison,

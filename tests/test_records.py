@@ -179,8 +179,23 @@ def test_summary_by_hand() -> None:
         "last": {"round": 4, "main_accuracy": 0.7, "backdoor_accuracy": 0.9},
         "false_positive_rate": 4 / 6,
         "false_negative_rate": 5 / 10,
+        "top_down": None,
         "seconds": {"defense": 0.75, "train": 6.5},
     }
+
+
+@pytest.mark.parametrize("name", ["top_down", "top_down.2"])  # the latter of an intersection's second member
+def test_rounds_with_a_top_down_election_have_rates_of_their_own(name: str) -> None:
+    grown = {"seconds": {"train": 1.0, name: 0.0}}
+    rounds = [
+        a_round(1, elected=[True, True, False, False]),
+        a_round(2, elected=[True, False, True, True], **grown),
+        a_round(3, elected=[False, False, False, True], **grown),
+        a_round(4, elected=[True, True, False, False], seconds={"top_downward": 1.0}),
+    ]
+    summary = summarise(rounds)
+    assert summary["top_down"] == {"rounds": 2, "false_positive_rate": 1 / 4, "false_negative_rate": 1 / 4}
+    assert (summary["false_positive_rate"], summary["false_negative_rate"]) == (5 / 8, 5 / 8)
 
 
 def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:

@@ -131,19 +131,24 @@ def error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[flo
 
 
 def summarise(rounds: Sequence[Record]) -> dict[str, Any]:
-    """A run's headline: its best round and the backdoor of that round, its last round, the election over all rounds."""
+    """A run's headline: its best round and the backdoor of that round, its last round, the election over all rounds.
+
+    `top_down` has the election over the rounds with a top-down election alone, None where there are none.
+    """
     evaluated = [record for record in rounds if record["main_accuracy"] is not None]
-    false_positive_rate, false_negative_rate = error_rates(
-        (bad for record in rounds for bad in record["malicious"]),
-        (chosen for record in rounds for chosen in record["elected"]),
-    )
+    grown = [record for record in rounds if has_top_down(record)]
     return {
         "best": _headline(max(evaluated, key=lambda record: record["main_accuracy"], default=None)),
         "last": _headline(evaluated[-1] if evaluated else None),
-        "false_positive_rate": false_positive_rate,
-        "false_negative_rate": false_negative_rate,
+        **_pool_error_rates(rounds),
+        "top_down": {"rounds": len(grown), **_pool_error_rates(grown)} if grown else None,
         "seconds": _total_seconds(rounds),
     }
+
+
+def has_top_down(record: Record) -> bool:
+    """Whether a top-down election was held in a round, by a member of an intersection too: its time is on record."""
+    return any(name.partition(".")[0] == TOP_DOWN for name in record["seconds"])
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -191,6 +196,15 @@ def _headline(record: Record | None) -> Record | None:
     return record and {name: record[name] for name in ("round", "main_accuracy", "backdoor_accuracy")}
 
 
+def _pool_error_rates(rounds: Sequence[Record]) -> dict[str, float | None]:
+    """The error rates of all the elections of these rounds together."""
+    false_positive_rate, false_negative_rate = error_rates(
+        (bad for record in rounds for bad in record["malicious"]),
+        (chosen for record in rounds for chosen in record["elected"]),
+    )
+    return {"false_positive_rate": false_positive_rate, "false_negative_rate": false_negative_rate}
+
+
 def _total_seconds(rounds: Sequence[Record]) -> dict[str, float]:
     names = sorted({name for record in rounds for name in record["seconds"]})
     return {name: math.fsum(record["seconds"].get(name, 0.0) for record in rounds) for name in names}
@@ -222,6 +236,9 @@ def _are_distances(value: Any) -> bool:
 
 PAIRS = ("benign", "between", "infected")
 """What two updates can be, by how many of them are infected."""
+
+TOP_DOWN = "top_down"
+"""What the time of a top-down election is called among a round's seconds; a member's number may follow a dot."""
 
 CODES = ("code.first", "code.second")
 """The facts that say where a VAE sees each participant, along the two directions in which they differ most."""

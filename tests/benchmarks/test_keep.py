@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from keep import keep, lean
-from snowball.records import RunFolder
+from snowball.records import RunFolder, summarise
 from snowball.report import read_sweeps
 from snowball.report.exports import as_markdown
 from snowball.report.grids import grid_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-from sweeps_made import make_sweep
+from sweeps_made import make_sweep, round_of
 
 
 def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
@@ -35,6 +35,13 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
         assert [record["round"] for record in rounds if record["map"]] == [2]
         assert not any(record["facts"] for record in rounds)
     assert not (target / "old").exists()
+
+
+def test_rounds_with_a_top_down_election_are_known_in_what_is_kept() -> None:
+    record = round_of({"defense.name": "snowball", "seed": 1}, 1)
+    record["seconds"]["top_down"] = 1 / 3
+    known = {"rounds": 1, "false_positive_rate": 0, "false_negative_rate": 1 / 3}
+    assert summarise([record])["top_down"] == summarise([lean(record, set())])["top_down"] == known
 
 
 def test_numbers_have_six_digits() -> None:

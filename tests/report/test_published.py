@@ -66,7 +66,7 @@ def test_accuracies_are_those_of_the_paper(key: str, place: tuple[Any, ...], bac
 def test_error_rates_are_those_of_the_paper(
     place: tuple[str, ...], infected_elected: float, benign_left_out: float
 ) -> None:
-    expected = {"false_positive_rate": infected_elected, "false_negative_rate": benign_left_out}
+    expected = {"top_down_false_positive_rate": infected_elected, "top_down_false_negative_rate": benign_left_out}
     assert at("error-rates", *place) == expected
 
 

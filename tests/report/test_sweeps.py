@@ -48,8 +48,30 @@ def test_a_sweep_has_the_numbers_of_its_runs(tmp_path: Path) -> None:
             "last_main_accuracy": 0.81,
             "false_positive_rate": 0,
             "false_negative_rate": 1 / 3,
+            "top_down_false_positive_rate": 0,
+            "top_down_false_negative_rate": 1 / 3,
         }
     )
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["its summary says so", "its summary does not say"])
+def test_rates_are_of_the_rounds_with_a_top_down_election_where_there_are_any(tmp_path: Path, old: bool) -> None:
+    def grow(at: dict[str, Any], number: int) -> dict[str, Any]:
+        record = round_of(at, number)
+        if at != SNOWBALL or number < 3:
+            return record
+        return record | {"elected": [False, True, True, True], "seconds": record["seconds"] | {"top_down": 0.1}}
+
+    make_sweep(tmp_path, {"seed": [1]}, grow)
+    for file in tmp_path.glob("*/summary.json") if old else ():
+        summary = json.loads(file.read_text())
+        del summary["top_down"]
+        write_json(file, summary)
+    sweep, faults = read_one(tmp_path)
+    snowball, fedavg = run_at(sweep, SNOWBALL).metrics, run_at(sweep, FIRST | {"defense.name": "fedavg"}).metrics
+    assert faults == []
+    assert (snowball["top_down_false_negative_rate"], snowball["false_negative_rate"]) == pytest.approx((0, 2 / 9))
+    assert (fedavg["top_down_false_negative_rate"], fedavg["top_down_false_positive_rate"]) == pytest.approx((1 / 3, 1))
 
 
 def test_best_and_last_round_are_told_apart(tmp_path: Path) -> None:
@@ -91,7 +113,8 @@ def test_a_run_without_an_attack_has_no_backdoor(tmp_path: Path) -> None:
 def test_a_run_that_was_never_evaluated_has_error_rates_alone(tmp_path: Path) -> None:
     make_sweep(tmp_path, {"seed": [1]}, lambda at, number: round_of(at, number) | {"main_accuracy": None})
     run = read_one(tmp_path)[0].runs[0]
-    assert set(run.metrics) == {"false_positive_rate", "false_negative_rate"}
+    rates = {"false_positive_rate", "false_negative_rate"}
+    assert set(run.metrics) == rates | {f"top_down_{rate}" for rate in rates}
 
 
 @pytest.mark.parametrize(("lines", "finished"), [(0, False), (2, False), (3, True), (4, False)])
@@ -185,6 +208,7 @@ def keep(lines: int, more: str = "") -> Callable[[Path], object]:
 
 
 HEADLINE = {"round": 1, "main_accuracy": 0.5, "backdoor_accuracy": 0.5}
+RATES = {"rounds": 3, "false_positive_rate": 0.5, "false_negative_rate": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -211,6 +235,9 @@ HEADLINE = {"round": 1, "main_accuracy": 0.5, "backdoor_accuracy": 0.5}
         (change("summary.json", false_positive_rate=10**400), "broken", "its 'false_positive_rate' cannot be 1000"),
         (change("summary.json", false_negative_rate=True), "broken", "its 'false_negative_rate' cannot be True"),
         (change("summary.json", false_negative_rate="0.5"), "broken", "its 'false_negative_rate' cannot be '0.5'"),
+        (change("summary.json", top_down=[]), "broken", "its 'top_down' cannot be []"),
+        (change("summary.json", top_down={"rounds": 3}), "broken", "its 'top_down' cannot be {'rounds': 3}"),
+        (change("summary.json", top_down=RATES | {"false_positive_rate": 2}), "broken", "its 'top_down' cannot be {"),
         (change("summary.json", seconds={"train": -1}), "broken", "its 'seconds' cannot be {'train': -1}"),
     ],
 )

@@ -255,6 +255,12 @@ def test_shipped_grids_have_a_run_for_every_cell_and_seed(shipped: dict[str, Gri
     assert found == cells
 
 
+@pytest.mark.parametrize("name", ["paper/table3", "cpu/table3"])
+def test_table_3_has_the_rates_that_are_published(shipped: dict[str, Grid], name: str) -> None:
+    published = {key for entry in published_numbers()["error-rates"]["numbers"] for key in entry} - {"at"}
+    assert set(shipped[name].manifest()["table"]["values"]) == published
+
+
 @pytest.mark.parametrize("family", ["paper", "cpu"])
 def test_what_tables_have_in_common_is_run_once(shipped: dict[str, Grid], family: str) -> None:
     names = {name: {run.name for run in grid.runs} for name, grid in shipped.items() if name.startswith(family)}

@@ -10,7 +10,7 @@ import torch
 from snowball.defenses import DEFENSES, Context, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
-from snowball.records import PAIRS, finite
+from snowball.records import PAIRS, finite, has_top_down
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -66,6 +66,21 @@ def test_without_an_attack_the_rates_of_infected_are_null(tiny: MakeExperiment) 
     assert record["backdoor_accuracy"] is None
     assert record["false_positive_rate"] is None
     assert record["false_negative_rate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        (["defense.name=snowball", "defense.grow_after=1"], [False, True]),
+        (["defense.name=snowball", "defense.grow_after=2"], [False, False]),
+        (["defense.name=snowball-minus"], [False, False]),
+        (["defense.name=intersection"], [True, True]),
+    ],
+)
+def test_a_record_tells_whether_a_top_down_election_was_held(
+    tiny: MakeExperiment, changes: list[str], held: list[bool]
+) -> None:
+    assert [has_top_down(record) for record in records(tiny(*changes))] == held
 
 
 def test_ideal_elects_exactly_the_benign(tiny: MakeExperiment) -> None:

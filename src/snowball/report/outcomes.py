@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records import ROUNDS, SUMMARY, RunFolder, loads, read_lines
+from snowball.records import ROUNDS, SUMMARY, RunFolder, loads, read_lines, summarise
 from snowball.report.table import MOST_SECONDS, count_rounds, is_between, read_summary
 
 
@@ -31,6 +31,8 @@ class Metric:
     timed: bool = False
 
 
+GROWN = ", in rounds with a top-down election if there are any"
+
 METRICS = {
     "backdoor_accuracy": Metric("BA", "backdoor accuracy, best round", ("best", "backdoor_accuracy")),
     "main_accuracy": Metric("MA", "main accuracy, best round", ("best", "main_accuracy"), True),
@@ -38,6 +40,12 @@ METRICS = {
     "last_main_accuracy": Metric("MA, last", "main accuracy, last round", ("last", "main_accuracy"), True),
     "false_positive_rate": Metric("FPR", "infected updates elected", ("false_positive_rate",)),
     "false_negative_rate": Metric("FNR", "benign updates left out", ("false_negative_rate",)),
+    "top_down_false_positive_rate": Metric(
+        "FPR", f"infected updates elected{GROWN}", ("top_down", "false_positive_rate")
+    ),
+    "top_down_false_negative_rate": Metric(
+        "FNR", f"benign updates left out{GROWN}", ("top_down", "false_negative_rate")
+    ),
     "defense_seconds": Metric("defense, s", "seconds of the defense a round", ("defense",), timed=True),
     "evaluate_seconds": Metric("evaluation, s", "seconds of the evaluation a round", ("evaluate",), timed=True),
 }
@@ -57,7 +65,9 @@ def read_outcome(path: Path, timed: bool) -> Outcome:
     if summary is None:
         return settings, None
     _refuse_other_length(folder, settings.get("rounds"))
-    numbers = {name: _of_summary(summary, metric.where) for name, metric in METRICS.items() if not metric.timed}
+    grown = summary["top_down"] if "top_down" in summary else summarise(folder.rounds())["top_down"]
+    ending = {**summary, "top_down": grown or summary}  # without a top-down election, all rounds count
+    numbers = {name: _of_summary(ending, metric.where) for name, metric in METRICS.items() if not metric.timed}
     if timed:
         numbers |= _of_rounds(folder)
     return settings, {name: number for name, number in numbers.items() if number is not None}

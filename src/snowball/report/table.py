@@ -131,10 +131,13 @@ def count_rounds(folder: RunFolder) -> int:
 
 
 def read_summary(folder: RunFolder) -> dict[str, Any] | None:
-    """How the run ended, None while it has not; a summary that lacks something is an error."""
-    if (summary := folder.summary()) is None:
-        return None
-    return conform(summary, SUMMARY_FIELDS, f"{folder.path / SUMMARY} is of another version")
+    """How the run ended, None while it has not; a summary that lacks something is an error.
+
+    `top_down` may be missing: summaries of earlier versions have none.
+    """
+    if (summary := folder.summary()) is not None:
+        conform(summary, SUMMARY_FIELDS, f"{folder.path / SUMMARY} is of another version", {"top_down": None})
+    return summary
 
 
 def _is_headline(value: Any) -> bool:
@@ -143,6 +146,13 @@ def _is_headline(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get("round"), int)
         and all(name in value and _is_share(value[name]) for name in accuracies)
+    )
+
+
+def _is_top_down(value: Any) -> bool:
+    rates = ("false_positive_rate", "false_negative_rate")
+    return value is None or (
+        isinstance(value, dict) and all(name in value and _is_share(value[name]) for name in rates)
     )
 
 
@@ -160,6 +170,7 @@ SUMMARY_FIELDS: dict[str, Callable[[Any], bool]] = {
     "last": _is_headline,
     "false_positive_rate": _is_share,
     "false_negative_rate": _is_share,
+    "top_down": _is_top_down,
     "seconds": lambda value: isinstance(value, dict) and all(is_between(time, MOST_SECONDS) for time in value.values()),
 }
 """What a summary holds, and the check of each."""
