@@ -52,6 +52,11 @@ def test_links_lead_somewhere() -> None:
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_the_paper_is_cited_by_its_authors() -> None:
+    cited = [name for page in PAGES for name in re.findall(r"Qin(?:, \w+)+(?=, \"Resist)", page.read_text("utf-8"))]
+    assert set(cited) == {"Qin, Chen, Zhi, Yan, Deng"}
+
+
 @pytest.mark.parametrize("name", DEFENSES)
 def test_every_defense_has_a_page_that_names_its_settings(name: str) -> None:
     page = (ROOT / "docs" / "defenses" / f"{name}.md").read_text(encoding="utf-8")
