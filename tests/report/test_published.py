@@ -70,6 +70,17 @@ def test_error_rates_are_those_of_the_paper(
     assert at("error-rates", *place) == expected
 
 
+@pytest.mark.parametrize("entry", NUMBERS["error-rates"]["numbers"], ids=lambda entry: "-".join(entry["at"].values()))
+def test_error_rates_say_how_many_were_infected(entry: dict[str, Any]) -> None:
+    """With as many elected as each rule has, Krum's being the published code's: a fifth, on Sent140 about a tenth."""
+    data, _, defense = entry["at"].values()
+    cohort = 100 if data == "femnist" else 50
+    elected = {"snowball": cohort // 2, "snowball-minus": cohort // 10, "krum": cohort * 4 // 5 - 2}[defense]
+    of_infected, of_benign = entry["top_down_false_positive_rate"], 1 - entry["top_down_false_negative_rate"]
+    infected = (elected - of_benign * cohort) / (of_infected - of_benign)
+    assert infected == (pytest.approx(4.5, abs=0.5) if data == "sent140" else pytest.approx(cohort / 5, abs=0.1))
+
+
 def test_all_numbers_are_fractions_of_known_metrics_at_settings_of_ours() -> None:
     paths = ["data.name", "attack.name", "defense.name"]
     more = {"alpha-malicious": ["data.alpha", "attack.malicious"], "target-share": ["defense.target_share"]}

@@ -33,7 +33,7 @@ class Crfl:
         ramp: the bound of round t is a * t + b until it reaches `bound`; None for `bound` from the first round on.
         noise: standard deviation of the noise, in training and in prediction (sigma).
         copies: blurred models that vote (M; 1,000 in the original's certificates, 20 in the Snowball paper).
-        variant: "original", or "published" for the code behind the Snowball paper's tables.
+        variant: "original", or "published" as in the code published with the Snowball paper.
     """
 
     bound: float = 15.0
