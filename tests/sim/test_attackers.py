@@ -10,9 +10,11 @@ from torch import Tensor
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
+from snowball.sim.attackers import LocalWork
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
+from snowball.sim.local import LocalTraining
 from snowball.sim.loop import simulate
 from snowball.sim.processes import Processes
 from snowball.updates import Updates
@@ -52,9 +54,21 @@ def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeE
 
 
 @pytest.mark.parametrize("name", ["neurotoxin", "adaptive"])
-def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str) -> None:
-    serial, processes = (watch(fed(name), engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+@pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
+def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str, model: str) -> None:
+    experiment = fed(name, f"model.name={model}")
+    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
     assert torch.equal(serial[0], processes[0])
+
+
+def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExperiment) -> None:
+    federation = Federation.of(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
+    trainer = LocalTraining(federation).trainer
+    work = LocalWork(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
+    first = work.gradient()
+    work.obedience(work.start)
+    assert torch.equal(work.gradient(), first)
+    assert not torch.equal(work.gradient(clean=True), first)
 
 
 def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:

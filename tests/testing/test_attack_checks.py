@@ -155,6 +155,12 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
         (training(lambda work: work.sgd() + torch.rand(40)), "a global random generator was used"),
         (training(lambda work: work.start.mul_(0)), "the global model was changed"),
     ],
+    "training_follows_named_streams": [
+        (training(lambda work: work.sgd() + next(CALLS)), "the same client trained another model"),
+        (training(lambda work: work.sgd() + torch.initial_seed()), "the same client trained another model"),
+        (training(lambda work: first(work.sgd(), torch.rand(1))), "a global random generator was used"),
+        (training(lambda work: first(work.sgd(), np.random.random())), "a global random generator was used"),
+    ],
     "crafting_gives_updates": [
         (crafting(lambda scene: scene.rows[0]), r"\(1, 40\) became \(40,\)"),
         (crafting(lambda scene: scene.rows.double()), "float32 became torch.float64"),

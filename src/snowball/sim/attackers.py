@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from snowball.attacks import CraftingAttack, Scene
 from snowball.buffers import Buffers
 from snowball.data import Split
+from snowball.models import drawing_from
 from snowball.rng import stream
 from snowball.sim.client import Hooks, Trainer
 from snowball.sim.federation import Federation
@@ -50,8 +51,11 @@ class LocalWork:
         """Of the loss at the global model, on poisoned samples or on clean ones."""
         self._reset()
         inputs, labels = self._samples(clean)
+        rng = stream(self.federation.experiment.seed, "client", self.client, "round", self.round, "gradient")
         self.trainer.gradient.zero_()
-        torch.autograd.backward(cross_entropy(self.trainer.model(inputs), labels))
+        self.trainer.model.train()
+        with drawing_from(rng, self.trainer.device):
+            torch.autograd.backward(cross_entropy(self.trainer.model(inputs), labels))
         return self.trainer.gradient.clone()
 
     @torch.no_grad()

@@ -12,6 +12,8 @@ from torch import Tensor
 from snowball.attacks import Attack, CraftingAttack, Plot, Scene, TrainingAttack, View, plot_of
 from snowball.data import Split
 from snowball.rng import stream
+from snowball.sim.local import LocalTraining
+from snowball.testing.federations import toy_federation
 from snowball.testing.scenes import ToyWork, toy_data, toy_scene
 from snowball.testing.seeds import twice
 
@@ -132,6 +134,16 @@ def training_gives_a_model(attack: Attack) -> None:
     assert torch.equal(work.start, start), "the global model was changed"
 
 
+def training_follows_named_streams(attack: Attack) -> None:
+    """A client trains to the same bits each time, in a network with dropout and whoever trained before it."""
+    federation = toy_federation(attack)
+    training, model = LocalTraining(federation), federation.model()
+    base = federation.layout.flatten({name: weights.detach() for name, weights in model.named_parameters()})
+    once, again = twice(lambda: [training(base, client, 1, None, {}).row for client in (0, 1, 0)])
+    for row, same in ((again[0], once[0]), (again[1], once[1]), (once[2], once[0])):
+        assert torch.equal(row, same), "the same client trained another model"
+
+
 def crafting_gives_updates(attack: Attack) -> None:
     """As many finite updates, the same for the same stream, from one attacker or several; the scene stays as it was."""
     if not isinstance(attack, CraftingAttack):
@@ -177,6 +189,7 @@ ATTACK_CHECKS: Mapping[str, Callable[[Attack], None]] = {
         a_client_of_no_or_one_sample_is_harmless,
         probe_tells_success,
         training_gives_a_model,
+        training_follows_named_streams,
         crafting_gives_updates,
         survives_pickling,
     )
