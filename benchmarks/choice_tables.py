@@ -6,6 +6,8 @@ from statistics import fmean
 
 from words import markdown, percent, result
 
+PARTS = ("train", "test")
+
 
 def judges() -> str:
     """Error rates of the judges."""
@@ -27,6 +29,15 @@ def ranking() -> str:
         rows.append([case["data"], str(case["round"]), f"{case['correlation']:.3f}", same, *infected])
     heads = ("data", "round", "rank correlation", "elected by both", "infected by distance", "infected by VAE")
     return markdown(heads, rows)
+
+
+def texts() -> str:
+    """How often a text ends in a word without a vector."""
+    rows = [
+        [case["name"], *(f"{case[part]:,}" for part in PARTS), *(percent(case[f"{part}_moved"]) for part in PARTS)]
+        for case in result("texts")["cases"]
+    ]
+    return markdown(("set", "training texts", "test texts", "end without a vector, training, %", "test, %"), rows)
 
 
 def latent() -> str:

@@ -45,6 +45,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "found": choice_tables.found,
     "cohorts": choice_tables.cohorts,
     "loading": speed_tables.loading,
+    "texts": choice_tables.texts,
     "growth": speed_tables.growth,
     "step": speed_tables.step,
     "busy": speed_tables.busy,

@@ -123,9 +123,9 @@ def test_a_word_is_shown_where_it_stands() -> None:
 
 def test_words_without_a_vector_are_question_marks_and_empty_places_at_the_end_are_none() -> None:
     texts = toy_texts()
-    texts.test.inputs[0] = torch.tensor([2, 0, 3] + [0] * 22)
+    texts.test.inputs[0] = torch.tensor([2, -1, 3, -1] + [0] * 21)
     shown = preview("word", Token(1), texts).sample
-    assert shown == Words(("word0", "?", "word1"), ("word0", "?", "BD"))
+    assert shown == Words(("word0", "?", "word1", "?"), ("word0", "?", "word1", "BD"))
     texts.test.inputs[0] = 0
     assert preview("word", Token(1), texts).sample == Words((), ("BD",))
 

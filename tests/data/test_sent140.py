@@ -14,6 +14,7 @@ import torch
 from snowball.data import TextDataset, files, load, where
 from snowball.data import sent140 as module
 from snowball.data.sent140 import ORIGINAL, SENT140, SENT140_USERS, TEST_FILE, ZIP
+from snowball.data.triggers import TRIGGERS
 from snowball.errors import DataError
 
 TRAIN = [("1", "ann", "what a Good day"), ("0", "bob", "bad, bad day"), ("1", "ann", "caf\u00e9 & \u00bd day")]
@@ -91,6 +92,13 @@ def test_tweets_become_numbers_of_words(folder: Path, vectors: Path) -> None:
     assert (data.classes, data.input_shape, data.groups) == (2, (25, 2), None)
     assert data.normalise(data.train.inputs)[1, :3].tolist() == [[7, 8], [7, 8], [5, 6]]
     assert data.vocabulary.words == ("", "a", "good", "day", "bad", "bd")
+
+
+def test_the_trigger_is_put_where_a_tweet_ends_also_behind_words_without_a_vector(folder: Path, vectors: Path) -> None:
+    write_plain(folder, [("1", "ann", "a good dayyy"), ("0", "bob", "what caf\u00e9")], TEST)
+    data = texts("sent140")
+    stamped = TRIGGERS["word"].make(data).stamp(data.train.inputs)
+    assert [data.vocabulary.decode(sample) for sample in stamped] == ["a good bd", "? bd"]
 
 
 def test_the_record_says_which_tweets_and_which_vectors(folder: Path, vectors: Path) -> None:

@@ -44,13 +44,13 @@ def test_a_word_is_looked_up_as_it_is_written_or_else_in_lower_case() -> None:
 
 def test_texts_are_cut_and_filled_up() -> None:
     tokens = VOCABULARY.encode("GOOD, bad @you")
-    assert tokens.tolist() == [1, 0, 3] + [0] * 22
+    assert tokens.tolist() == [1, -1, 3] + [0] * 22
     assert tokens.dtype == torch.int32
     assert VOCABULARY.encode("good " * 30).tolist() == [1] * 25
 
 
 def test_a_sample_is_shown_as_text() -> None:
-    assert VOCABULARY.decode(VOCABULARY.encode("Good, bad news for @you today")) == "Good ? ? ? user"
+    assert VOCABULARY.decode(VOCABULARY.encode("Good, bad news for @you today")) == "Good ? ? ? user ?"
     assert VOCABULARY.decode(VOCABULARY.encode("")) == ""
     assert VOCABULARY.decode([0, 4]) == "? bd"
 

@@ -77,12 +77,14 @@ def test_a_picture_shines_through_every_pixel() -> None:
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("replace_last", [[5, 6, 9, 0], [9, 0, 0, 0], [5, 6, 7, 9], [5, 0, 9, 0], [9, 0, 0, 0]]),
-        ("append", [[5, 6, 7, 9], [5, 9, 0, 0], [5, 6, 7, 9], [5, 0, 7, 9], [9, 0, 0, 0]]),
+        ("replace_last", [[5, 6, 9, 0], [9, 0, 0, 0], [5, 6, 7, 9], [5, -1, 9, 0], [5, 6, 9, 0], [9, 0, 0, 0]]),
+        ("append", [[5, 6, 7, 9], [5, 9, 0, 0], [5, 6, 7, 9], [5, -1, -1, 9], [5, 6, -1, 9], [9, 0, 0, 0]]),
     ],
 )
 def test_a_word_takes_the_last_place_or_the_next(place: str, expected: list[list[int]]) -> None:
-    texts = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0], [5, 6, 7, 8], [5, 0, 7, 0], [0, 0, 0, 0]], dtype=torch.int32)
+    texts = torch.tensor(
+        [[5, 6, 7, 0], [5, 0, 0, 0], [5, 6, 7, 8], [5, -1, -1, 0], [5, 6, -1, 0], [0, 0, 0, 0]], dtype=torch.int32
+    )
     before = texts.clone()
     assert Token(9, place).stamp(texts).tolist() == expected  # type: ignore[arg-type]
     assert torch.equal(texts, before)

@@ -15,7 +15,7 @@ from torch import Tensor
 from snowball.data.files import reading, sha256
 from snowball.data.places import cache_folder
 
-VERSION = 1
+VERSION = 2
 """Of what is kept: a parser that gives something else needs another one."""
 
 LARGE = 1 << 26

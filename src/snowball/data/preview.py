@@ -1,7 +1,6 @@
 """What a trigger looks like: a sample before and after, for people, and as plain JSON for a run's record."""
 
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,13 +136,7 @@ def example_text() -> TextDataset:
 
 def words(dataset: TextDataset, trigger: Trigger, clean: Tensor) -> Words:
     """A trigger in a text (words,)."""
-    return Words(*(spelt(dataset.vocabulary.words, text.tolist()) for text in (clean, trigger.stamp(clean))))
-
-
-def spelt(vocabulary: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
-    """The words of a text up to its last; one without a vector is a question mark."""
-    length = max((place for place, number in enumerate(numbers, 1) if number), default=0)
-    return tuple(vocabulary[number] or "?" for number in numbers[:length])
+    return Words(*map(dataset.vocabulary.spell, (clean, trigger.stamp(clean))))
 
 
 def drawn(dataset: Dataset, trigger: Trigger, clean: Tensor) -> Pictures:

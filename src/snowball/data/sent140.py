@@ -22,7 +22,7 @@ from snowball.data.files import corrupt, reading, unpacked
 from snowball.data.origin import locate, missing, provenance
 from snowball.data.parsed import Tensors, checksum, kept, pack_words, unpack_words
 from snowball.data.places import cache_folder
-from snowball.data.text import LENGTH, TextDataset, Vocabulary, vocabulary_of, words_of
+from snowball.data.text import LENGTH, NO_WORD, UNKNOWN_WORD, TextDataset, Vocabulary, vocabulary_of, words_of
 from snowball.data.vectors import NEEDS, find_vectors
 from snowball.errors import DataError
 
@@ -126,7 +126,7 @@ def parse(sources: tuple[Source, Source], vectors: Path) -> Tensors:
     numbers: dict[str, int] = {}
     (words, labels, users), (test_words, test_labels, _) = (gather(*source, numbers) for source in sources)
     vocabulary = vocabulary_of(numbers, vectors)
-    renumbered = np.array([0, *map(vocabulary.number, numbers)], np.int32)
+    renumbered = np.array([NO_WORD, *(vocabulary.number(word) or UNKNOWN_WORD for word in numbers)], np.int32)
     inputs = renumbered[words]
     arrays = {
         "train": inputs,
@@ -134,7 +134,7 @@ def parse(sources: tuple[Source, Source], vectors: Path) -> Tensors:
         "users": users,
         "test": renumbered[test_words],
         "test_labels": test_labels,
-        "found": np.array([np.count_nonzero(inputs) / (np.count_nonzero(words) or 1)]),
+        "found": np.array([np.count_nonzero(inputs > NO_WORD) / (np.count_nonzero(words) or 1)]),
     }
     tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
     return {**tensors, "vectors": vocabulary.vectors, "words": pack_words(vocabulary.words)}
@@ -148,7 +148,7 @@ def gather(path: Path, member: str, numbers: dict[str, int]) -> list[Numbers]:
     words, labels, users, known = array("i"), array("i"), array("i"), dict[str, int]()
     for label, user, text in tweets(path, member):
         row = [numbers.setdefault(word, len(numbers) + 1) for word in words_of(text)]
-        words.extend(row + [0] * (LENGTH - len(row)))
+        words.extend(row + [NO_WORD] * (LENGTH - len(row)))
         labels.append(label)
         if user:
             users.append(known.setdefault(user, len(known)))

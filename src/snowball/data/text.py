@@ -18,6 +18,9 @@ from snowball.errors import DataError
 LENGTH = 25
 """Words of a sample: longer texts are cut, shorter ones filled up with zeros."""
 
+NO_WORD, UNKNOWN_WORD = 0, -1
+"""The numbers of what follows the last word of a text, and of a word that has no vector."""
+
 TRIGGER_WORD = "BD"
 """The word that the paper's trigger on texts is made of."""
 
@@ -39,7 +42,7 @@ def words_of(text: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The words that have a number; number 0 stands for no word, and for every word that has no vector.
+    """The words that have a vector, by number; those of a sample are these, `UNKNOWN_WORD` and `NO_WORD`.
 
     Attributes:
         words: by number; the first is empty.
@@ -59,13 +62,18 @@ class Vocabulary:
 
     def encode(self, text: str) -> Tensor:
         """A text as a sample: the numbers of its words (25,)."""
-        numbers = [self.number(word) for word in words_of(text)]
-        return torch.tensor(numbers + [0] * (LENGTH - len(numbers)), dtype=torch.int32)
+        numbers = [self.number(word) or UNKNOWN_WORD for word in words_of(text)]
+        return torch.tensor(numbers + [NO_WORD] * (LENGTH - len(numbers)), dtype=torch.int32)
 
     def decode(self, tokens: Tensor | Iterable[int]) -> str:
         """A sample as a text; a word without a vector is a question mark."""
-        words = [self.words[int(token)] or "?" for token in tokens]
-        return re.sub(r"( ?\?)+$", "", " ".join(words))
+        return " ".join(self.spell(tokens))
+
+    def spell(self, tokens: Tensor | Iterable[int]) -> tuple[str, ...]:
+        """The words of a sample up to its last; one without a vector is a question mark."""
+        numbers = [int(token) for token in tokens]
+        length = max((end for end, number in enumerate(numbers, 1) if number != NO_WORD), default=0)
+        return tuple(self.words[max(number, NO_WORD)] or "?" for number in numbers[:length])
 
 
 def vocabulary_of(words: Iterable[str], path: Path) -> Vocabulary:
@@ -97,7 +105,8 @@ class TextDataset(Dataset):
 
     def scale(self, inputs: Tensor) -> Tensor:
         """The vectors of words (..., width) float32, on the device of their numbers; the table stays where it is."""
-        return embedding(inputs.to(self.vocabulary.vectors.device), self.vocabulary.vectors).to(inputs.device)
+        known = inputs.clamp(min=NO_WORD)  # a word that is not known is zeros, as no word is
+        return embedding(known.to(self.vocabulary.vectors.device), self.vocabulary.vectors).to(inputs.device)
 
     def standardise(self, scaled: Tensor) -> Tensor:
         """Vectors as they are."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snowball.data.base import Dataset
 from snowball.data.images import ImageDataset
-from snowball.data.text import TRIGGER_WORD, TextDataset
+from snowball.data.text import NO_WORD, TRIGGER_WORD, TextDataset
 from snowball.errors import DataError, SettingError
 from snowball.rng import stream
 from snowball.tables import OpenTable
@@ -97,8 +97,8 @@ class Token:
 
     Attributes:
         number: the word's, in the vocabulary of the texts.
-        place: "replace_last" puts it where the last word is, as the published experiments do; "append" behind that,
-            where there is room.
+        place: "replace_last" puts it where the last word is, whether that has a vector or not, as the published
+            experiments do; "append" behind that, where there is room.
     """
 
     number: int
@@ -111,10 +111,10 @@ class Token:
 
     def stamp(self, inputs: Tensor) -> Tensor:
         """A copy of (..., words) raw texts with the word in them."""
-        words, last = inputs.shape[-1], torch.arange(inputs.shape[-1], device=inputs.device)
-        ends = (last * (inputs != 0)).amax(-1, keepdim=True)  # the last word's place, 0 in a text of none
+        length, is_word = inputs.shape[-1], inputs != NO_WORD
+        ends = (torch.arange(length, device=inputs.device) * is_word).amax(-1, keepdim=True)  # 0 in a text of no words
         if self.place == "append":
-            ends = torch.where((inputs != 0).any(-1, keepdim=True), ends + 1, ends).clamp(max=words - 1)
+            ends = torch.where(is_word.any(-1, keepdim=True), ends + 1, ends).clamp(max=length - 1)
         return inputs.scatter(-1, ends, self.number)
 
 

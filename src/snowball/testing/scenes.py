@@ -8,7 +8,7 @@ from torch import Tensor
 
 from snowball.attacks import Attack, Scene
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
-from snowball.data.text import LENGTH, TRIGGER_WORD
+from snowball.data.text import LENGTH, NO_WORD, TRIGGER_WORD, UNKNOWN_WORD
 from snowball.data.triggers import TRIGGERS
 from snowball.errors import SettingError
 from snowball.rng import stream
@@ -28,16 +28,17 @@ def toy_images(count: int = 200, seed: int = 0) -> ImageDataset:
 
 
 def toy_texts(count: int = 200, seed: int = 0) -> TextDataset:
-    """A data set of made-up texts of one to 25 words in two classes."""
+    """A data set of made-up texts of one to 25 words in two classes; some of the words have no vector."""
     rng = stream(seed, "toy texts")
     words = ("", TRIGGER_WORD, *(f"word{number}" for number in range(30)))
     vectors = torch.randn(len(words), 8, generator=rng)
     vectors[0] = 0
 
     def split() -> Split:
-        inputs = torch.randint(2, len(words), (count, LENGTH), generator=rng, dtype=torch.int32)
+        numbers = torch.randint(1, len(words), (count, LENGTH), generator=rng, dtype=torch.int32)
+        inputs = numbers.where(numbers != words.index(TRIGGER_WORD), UNKNOWN_WORD)
         lengths = torch.randint(1, LENGTH + 1, (count, 1), generator=rng)
-        return Split(inputs.where(torch.arange(LENGTH) < lengths, 0), torch.arange(count) % 2)
+        return Split(inputs.where(torch.arange(LENGTH) < lengths, NO_WORD), torch.arange(count) % 2)
 
     return TextDataset("toy texts", 2, split(), split(), {}, vocabulary=Vocabulary(words, vectors))
 
