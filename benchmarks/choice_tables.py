@@ -6,8 +6,6 @@ from statistics import fmean
 
 from words import markdown, percent, result
 
-PARTS = ("train", "test")
-
 
 def judges() -> str:
     """Error rates of the judges."""
@@ -32,12 +30,14 @@ def ranking() -> str:
 
 
 def texts() -> str:
-    """How often a text ends in a word without a vector."""
-    rows = [
-        [case["name"], *(f"{case[part]:,}" for part in PARTS), *(percent(case[f"{part}_moved"]) for part in PARTS)]
-        for case in result("texts")["cases"]
-    ]
-    return markdown(("set", "training texts", "test texts", "end without a vector, training, %", "test, %"), rows)
+    """How often a text ends in a word without a vector, and how two tokenisers cut it."""
+    rows = []
+    for case in result("texts")["cases"]:
+        both = (" / ".join(f"{value:.1f}" for value in case["words"]), " / ".join(map(percent, case["found"])))
+        shares = (percent(case[name]) for name in ("moved", "other", "other_length"))
+        rows.append([f"{case['name']}, {case['part']}", f"{case['texts']:,}", *shares, *both])
+    heads = ("end without a vector, %", "other words, %", "another length, %", "words a text", "have a vector, %")
+    return markdown(("set", "texts", *heads), rows)
 
 
 def latent() -> str:

@@ -1,4 +1,4 @@
-"""Where the texts of Sent140 end: at their last word, or at the last word that has a vector.
+"""What becomes of the texts of Sent140: where they end, and how the published tokeniser cuts them.
 
     python benchmarks/texts.py > benchmarks/results/texts.json
 
@@ -6,32 +6,35 @@ Measured are the copies in $SNOWBALL_DATA.
 """
 
 import json
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from snowball.data import Split, TextDataset, load, where
-from snowball.data.text import NO_WORD
+from snowball.data import Split, load, where
+from snowball.data.sent140 import sources_of, tweets
+from snowball.data.text import NO_WORD, TOKENISERS
 from timing import Case
 
-SETS = ("sent140", "sent140-users")
+SETS, PARTS = ("sent140", "sent140-users"), ("train", "test")
 
 
-def compare(name: str) -> Case:
-    """How often the last word of a text is not the last that has a vector, in either split."""
-    dataset = load(name)
-    assert isinstance(dataset, TextDataset)
-    shares = {f"{part}_moved": moved_share(split) for part, split in parts(dataset).items()}
-    return {"name": name, **{part: len(split) for part, split in parts(dataset).items()}, **shares}
-
-
-def parts(dataset: TextDataset) -> dict[str, Split]:
-    """The splits of a data set by name."""
-    return {"train": dataset.train, "test": dataset.test}
+def measure(name: str) -> list[Case]:
+    """Both splits of a set."""
+    datasets = [load(name, tokeniser) for tokeniser in TOKENISERS]
+    location = where(name)
+    assert location is not None
+    cases = []
+    for part, source in zip(PARTS, sources_of(location.path), strict=True):
+        splits = [getattr(dataset, part) for dataset in datasets]
+        texts = [text for _, _, text in tweets(*source)]
+        found = {"found": [found_share(split) for split in splits], "moved": moved_share(splits[0])}
+        cases.append({"name": name, "part": part, "texts": len(texts), **found, **compare(texts)})
+    return cases
 
 
 def moved_share(split: Split) -> float:
-    """The share of texts whose last word has no vector."""
+    """The share of texts whose last word is not the last that has a vector."""
     return float((find_ends(split.inputs != NO_WORD) != find_ends(split.inputs > NO_WORD)).double().mean())
 
 
@@ -40,5 +43,18 @@ def find_ends(is_word: Tensor) -> Tensor:
     return (torch.arange(is_word.shape[1]) * is_word).amax(1)
 
 
+def found_share(split: Split) -> float:
+    """The share of words that have a vector."""
+    return int((split.inputs > NO_WORD).sum()) / int((split.inputs != NO_WORD).sum())
+
+
+def compare(texts: Sequence[str]) -> Case:
+    """Words a text by each tokeniser, the share of texts with other words, and of those with another number of them."""
+    cut = [[split(text) for split in TOKENISERS.values()] for text in texts]
+    words = [sum(map(len, cuts)) / len(texts) for cuts in zip(*cut, strict=True)]
+    other = sum(ours != published for ours, published in cut) / len(texts)
+    return {"words": words, "other": other, "other_length": sum(len(a) != len(b) for a, b in cut) / len(texts)}
+
+
 if __name__ == "__main__":
-    print(json.dumps({"cases": [compare(name) for name in SETS if where(name)]}, indent=1))
+    print(json.dumps({"cases": [case for name in SETS if where(name) for case in measure(name)]}, indent=1))

@@ -15,7 +15,7 @@ from snowball.data import TextDataset, files, load, where
 from snowball.data import sent140 as module
 from snowball.data.sent140 import ORIGINAL, SENT140, SENT140_USERS, TEST_FILE, ZIP
 from snowball.data.triggers import TRIGGERS
-from snowball.errors import DataError
+from snowball.errors import DataError, SettingError
 
 TRAIN = [("1", "ann", "what a Good day"), ("0", "bob", "bad, bad day"), ("1", "ann", "caf\u00e9 & \u00bd day")]
 TEST = [("0", "x", "bad"), ("2", "y", "a day"), ("1", "z", "good")]
@@ -99,6 +99,21 @@ def test_the_trigger_is_put_where_a_tweet_ends_also_behind_words_without_a_vecto
     data = texts("sent140")
     stamped = TRIGGERS["word"].make(data).stamp(data.train.inputs)
     assert [data.vocabulary.decode(sample) for sample in stamped] == ["a good bd", "? bd"]
+
+
+def test_the_tokeniser_is_a_choice_and_each_is_parsed_of_its_own(folder: Path, vectors: Path) -> None:
+    write_plain(folder, [("1", "ann", "good...day"), ("0", "bob", "@day &amp; bad"), ("0", "bob", "bad")])
+    for _ in range(2):  # the second time they come from the cache
+        ours, published = load("sent140"), load("sent140", "published")
+        assert isinstance(ours, TextDataset)
+        assert isinstance(published, TextDataset)
+        assert [ours.vocabulary.decode(sample) for sample in ours.train.inputs] == ["good day", "? bad", "bad"]
+        assert [published.vocabulary.decode(sample) for sample in published.train.inputs] == ["?", "day ? bad", "bad"]
+
+
+def test_images_have_no_tokeniser() -> None:
+    with pytest.raises(SettingError, match=r"data\.tokeniser = 'published' does not fit: mnist-sample has no texts"):
+        load("mnist-sample", "published")
 
 
 def test_the_record_says_which_tweets_and_which_vectors(folder: Path, vectors: Path) -> None:

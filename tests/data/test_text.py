@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowball.data import Split, TextDataset, Vocabulary
-from snowball.data.text import LENGTH, vocabulary_of, words_of
+from snowball.data.text import LENGTH, TOKENISERS, vocabulary_of, words_of
 from snowball.errors import DataError
 
 VOCABULARY = Vocabulary(("", "good", "Good", "user", "bd"), torch.tensor([[0.0, 0], [1, 2], [3, 4], [5, 6], [7, 8]]))
@@ -31,9 +31,29 @@ def test_a_word_is_a_run_of_letters_and_digits(text: str, words: list[str]) -> N
     assert words_of(text) == words
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("I don't, DON'T like it!!", ["I", "dont", "DONT", "like", "it"]),
+        ("well...no. that\u2019s `it`", ["wellno", "that\u2019s", "it"]),
+        ("@bob_1 see http://t.co/a?b=c now", ["bob1", "see", "now"]),
+        ("see https://t.co/a-b, ://x and http:// now", ["see", "b", "and", "http", "now"]),
+        ("USER see URL now www.x.org/y", ["USER", "see", "URL", "now", "wwwxorgy"]),
+        ("a &amp; b &lt;3 &quot;c&quot;", ["a", "amp", "b", "lt3", "quotcquot"]),
+        (":-) !!! ", []),
+        ("", []),
+        ("one\ttwo \u00bd\n", ["one", "two", "\u00bd"]),
+        ("a " * 30, ["a"] * 25),
+    ],
+)
+def test_the_published_code_deletes_ascii_punctuation_and_cuts_at_blanks(text: str, words: list[str]) -> None:
+    assert TOKENISERS["published"](text) == words
+
+
+@pytest.mark.parametrize("tokeniser", TOKENISERS)
 @given(st.text())
-def test_any_text_has_words_without_blanks_and_no_more_than_fit(text: str) -> None:
-    words = words_of(text)
+def test_any_text_has_words_without_blanks_and_no_more_than_fit(tokeniser: str, text: str) -> None:
+    words = TOKENISERS[tokeniser](text)
     assert len(words) <= LENGTH
     assert all(word and word.split() == [word] for word in words)
 

@@ -43,6 +43,10 @@ def test_the_same_settings_give_the_same_federation(tiny: MakeExperiment) -> Non
     [
         (["data.examples=99999"], "data.examples = 99999 is more than the 12000 of mnist-sample"),
         (["attack.target=10"], "attack.target = 10 is none of the 10 classes from 0"),
+        (
+            ["data.tokeniser=published"],
+            "data.tokeniser = 'published' does not fit: mnist-sample has no texts; leave it out",
+        ),
         (["data.partition=natural"], "data.partition = 'natural' does not fit: mnist-sample has no clients of its own"),
     ],
 )

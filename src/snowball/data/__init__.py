@@ -1,17 +1,21 @@
 """Data sets, by name."""
 
+from dataclasses import replace
+
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
 from snowball.data.cifar10 import CIFAR10
 from snowball.data.femnist import FEMNIST
 from snowball.data.images import ImageDataset
 from snowball.data.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
-from snowball.data.sent140 import SENT140, SENT140_USERS
-from snowball.data.text import TextDataset, Vocabulary
+from snowball.data.sent140 import SENT140, SENT140_USERS, Sent140
+from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
 from snowball.errors import SettingError
 from snowball.tables import hint
 
 __all__ = [
     "DATASETS",
+    "DEFAULT_TOKENISER",
+    "TOKENISERS",
     "Dataset",
     "DatasetInfo",
     "ImageDataset",
@@ -29,9 +33,17 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 
-def load(name: str) -> Dataset:
-    """A data set in memory: from the package, $SNOWBALL_DATA, the user's cache or its public home, whichever has it."""
-    return _info(name).load()
+def load(name: str, tokeniser: str = DEFAULT_TOKENISER) -> Dataset:
+    """A data set in memory: from the package, $SNOWBALL_DATA, the user's cache or its public home, whichever has it.
+
+    Texts are cut into words by a tokeniser, which is a name of `TOKENISERS`.
+    """
+    info = _info(name)
+    if isinstance(info, Sent140):
+        return replace(info, tokeniser=tokeniser).load()
+    if tokeniser != DEFAULT_TOKENISER:
+        raise SettingError(f"data.tokeniser = {tokeniser!r} does not fit: {name} has no texts; leave it out")
+    return info.load()
 
 
 def where(name: str) -> Location | None:

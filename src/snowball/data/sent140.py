@@ -8,7 +8,7 @@ The test set is the one labelled by hand, without its neutral tweets.
 import csv
 import io
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,16 @@ from snowball.data.files import corrupt, reading, unpacked
 from snowball.data.origin import locate, missing, provenance
 from snowball.data.parsed import Tensors, checksum, kept, pack_words, unpack_words
 from snowball.data.places import cache_folder
-from snowball.data.text import LENGTH, NO_WORD, UNKNOWN_WORD, TextDataset, Vocabulary, vocabulary_of, words_of
+from snowball.data.text import (
+    DEFAULT_TOKENISER,
+    LENGTH,
+    NO_WORD,
+    TOKENISERS,
+    UNKNOWN_WORD,
+    TextDataset,
+    Vocabulary,
+    vocabulary_of,
+)
 from snowball.data.vectors import NEEDS, find_vectors
 from snowball.errors import DataError
 
@@ -47,6 +56,7 @@ class Sent140:
     Attributes:
         file: what is read for training where the original files are not there; `TEST_FILE` lies beside it.
         by_user: refuse a copy that does not say who wrote what.
+        tokeniser: how a tweet is cut into words, by a name of `TOKENISERS`.
         home: the address that the archive of the original files lies under.
         sha256: of that archive.
     """
@@ -55,6 +65,7 @@ class Sent140:
     summary: str
     file: str
     by_user: bool = False
+    tokeniser: str = DEFAULT_TOKENISER
     home: str = "https://cs.stanford.edu/people/alecmgo/"
     sha256: str = "004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57"
 
@@ -94,7 +105,8 @@ class Sent140:
         """The data set in memory, from wherever it is found first."""
         location, vectors = self.fetch(), self._vectors()
         (train_file, _), (test_file, _) = sources = sources_of(location.path)
-        tensors = kept(FOLDER, [train_file, test_file, vectors], lambda: parse(sources, vectors))
+        name = f"{FOLDER}-{self.tokeniser}"
+        tensors = kept(name, [train_file, test_file, vectors], lambda: parse(sources, vectors, self.tokeniser))
         train, test = (Split(tensors[part], tensors[f"{part}_labels"].long()) for part in ("train", "test"))
         groups = tensors["users"].long() if len(tensors["users"]) else None
         if self.by_user and groups is None:
@@ -121,10 +133,11 @@ def sources_of(path: Path) -> tuple[Source, Source]:
     return (path, ""), (path.with_name(ORIGINAL[1] if path.name == ORIGINAL[0] else TEST_FILE), "")
 
 
-def parse(sources: tuple[Source, Source], vectors: Path) -> Tensors:
+def parse(sources: tuple[Source, Source], vectors: Path, tokeniser: str) -> Tensors:
     """The samples, and the vectors of their words; `found` is the share of the training words that have one."""
     numbers: dict[str, int] = {}
-    (words, labels, users), (test_words, test_labels, _) = (gather(*source, numbers) for source in sources)
+    cut = TOKENISERS[tokeniser]
+    (words, labels, users), (test_words, test_labels, _) = (gather(*source, numbers, cut) for source in sources)
     vocabulary = vocabulary_of(numbers, vectors)
     renumbered = np.array([NO_WORD, *(vocabulary.number(word) or UNKNOWN_WORD for word in numbers)], np.int32)
     inputs = renumbered[words]
@@ -140,14 +153,14 @@ def parse(sources: tuple[Source, Source], vectors: Path) -> Tensors:
     return {**tensors, "vectors": vocabulary.vectors, "words": pack_words(vocabulary.words)}
 
 
-def gather(path: Path, member: str, numbers: dict[str, int]) -> list[Numbers]:
+def gather(path: Path, member: str, numbers: dict[str, int], cut: Callable[[str], list[str]]) -> list[Numbers]:
     """Tweets as numbers: their words (n, 25), labels (n,), and users (n,), who may all be unknown (0,).
 
     Words are numbered from 1 and users from 0, in the order of their appearance.
     """
     words, labels, users, known = array("i"), array("i"), array("i"), dict[str, int]()
     for label, user, text in tweets(path, member):
-        row = [numbers.setdefault(word, len(numbers) + 1) for word in words_of(text)]
+        row = [numbers.setdefault(word, len(numbers) + 1) for word in cut(text)]
         words.extend(row + [NO_WORD] * (LENGTH - len(row)))
         labels.append(label)
         if user:

@@ -2,7 +2,8 @@
 
 import html
 import re
-from collections.abc import Iterable
+import string
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,8 @@ LINK = re.compile(r"https?://\S+|www\.\S+|\bURL\b")
 MENTION = re.compile(r"(?<!\w)@\w+")
 APOSTROPHE = re.compile("['`\u2019]")
 WORD = re.compile(r"\w+")
+PUBLISHED_LINK = re.compile(r"(?:https?)?://[\w./?=&%]*\b")
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def words_of(text: str) -> list[str]:
@@ -38,6 +41,21 @@ def words_of(text: str) -> list[str]:
     """
     plain = MENTION.sub("USER", LINK.sub(" ", html.unescape(text)))
     return WORD.findall(APOSTROPHE.sub("", plain))[:LENGTH]
+
+
+def cut_as_published(text: str) -> list[str]:
+    """The words of a text as the code published with the Snowball paper has them, `LENGTH` of them at most.
+
+    A word is what blanks enclose, less its ASCII punctuation: `@name` is `name`, `well...no` is `wellno`, `&amp;` is
+    `amp`. Of links those with `://` are dropped.
+    """
+    return PUBLISHED_LINK.sub("", text).translate(NO_PUNCTUATION).split()[:LENGTH]
+
+
+DEFAULT_TOKENISER = "words"
+
+TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {DEFAULT_TOKENISER: words_of, "published": cut_as_published}
+"""Ways to cut a text into words, by name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ class Federation:
     @classmethod
     def of(cls, experiment: Experiment) -> "Federation":
         """Load the data and deal it out."""
-        dataset, attack = load(experiment.data.name), experiment.attack.build()
+        dataset, attack = load(experiment.data.name, experiment.data.tokeniser), experiment.attack.build()
         plot = plot_of(attack, dataset) if attack else None
         return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack, plot)
 
