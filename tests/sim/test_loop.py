@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from snowball.defenses import DEFENSES, Context, Verdict
+from snowball.defenses import DEFENSES, Context, Lesson, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records import PAIRS, finite, has_top_down
 from snowball.sim.engine import Serial
 from snowball.sim.experiment import Experiment
-from snowball.sim.federation import Federation
+from snowball.sim.federation import Federation, deal
 from snowball.sim.loop import distances, first_state, simulate
 from snowball.sim.processes import Processes
+from snowball.testing import toy_texts
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -126,6 +127,42 @@ def test_a_defense_gets_its_state_and_its_facts_become_json(
 def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match="5 clusters need over 5 updates, got 5"):
         records(tiny("defense.clusters=5"), engine=pytest.fail)
+
+
+def test_a_defense_that_cannot_train_on_texts_is_refused_before_any_training(tiny: MakeExperiment) -> None:
+    experiment = tiny("defense.name=flip", "attack.name=none", "model.name=gru-quarter")
+    texts = toy_texts(300)
+    federation = Federation(experiment, texts, deal(texts, experiment.data, experiment.seed), None, None)
+    with pytest.raises(SettingError, match=r"^flip finds triggers in images .*, got samples of shape \(25, 8\)$"):
+        list(simulate(federation, engine=pytest.fail))
+
+
+LESSONS: list[Lesson] = []
+
+
+@dataclass(frozen=True)
+class Teaching(Counting):
+    """Notes the lessons that it gives, draws, and trains nothing."""
+
+    def train(self, lesson: Lesson) -> None:
+        LESSONS.append(lesson)
+        torch.rand(1)
+        torch.rand(1, generator=lesson.rng)
+
+
+def test_a_lesson_is_rehearsed_on_two_samples_and_leaves_no_trace(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEFENSES, "teaching", Teaching)
+    LESSONS.clear()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    state = first_state(Federation.of(tiny("defense.name=teaching")))
+    (lesson,) = LESSONS
+    assert lesson.labels.tolist() == [0, 1]
+    assert lesson.inputs.shape == (2, 1, 28, 28)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (state.round, state.defense, state.clients) == (0, None, {})
 
 
 def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:

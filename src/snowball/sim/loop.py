@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers, aggregate, buffers_of, refuse_broken
-from snowball.defenses import Context, Defense, TrustingDefense, Verdict
+from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense, Verdict
 from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
 from snowball.records import PAIRS, Record, error_rates, finite
+from snowball.rng import stream
 from snowball.sim.attackers import craft
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Serial, one_thread
 from snowball.sim.evaluate import Evaluation, FederatedModel
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.local import LocalTraining
+from snowball.sim.local import LocalTraining, School
 from snowball.sim.state import State
 from snowball.updates import Layout, Updates
 
@@ -95,7 +96,10 @@ def first_state(federation: Federation) -> State:
 
 
 def rehearse(federation: Federation, base: Tensor) -> None:
-    """Let the attack poison, and the defense judge a round of zeros, so that they refuse now what they would later."""
+    """Let the attack poison, and the defense judge a round of zeros and give a lesson, if it gives any.
+
+    So they refuse now what they would refuse later.
+    """
     experiment = federation.experiment
     federation.backdoor()
     for client in malicious_clients(experiment)[:1]:
@@ -105,6 +109,16 @@ def rehearse(federation: Federation, base: Tensor) -> None:
         updates, defense = received(federation, zeros, draw(experiment, 1)), build_defense(experiment)
         trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
         defense(updates, Context(1, experiment.rounds, base, experiment.seed, trusted=trusted))
+        if isinstance(defense, LocalDefense):
+            rehearse_lesson(federation, defense)
+
+
+def rehearse_lesson(federation: Federation, defense: LocalDefense) -> None:
+    """Let the defense train the first model on two samples, of two classes where there are, and forget the result."""
+    train = federation.dataset.train
+    few = [(train.labels == label).nonzero()[0] for label in torch.unique(train.labels)[:2]]
+    rng = stream(federation.experiment.seed, "rehearsal")
+    School(federation, defense, "cpu").train(train[torch.cat(few)], 1, rng, None)
 
 
 def who_attacks(experiment: Experiment) -> frozenset[str]:
