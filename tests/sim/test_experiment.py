@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from snowball.attacks import ATTACKS, Cba
-from snowball.defenses import DEFENSES, Ideal, SnowballMinus
+from snowball.defenses import DEFENSES, Flip, Ideal, SnowballMinus
 from snowball.errors import SettingError
 from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings, load, presets, read
 
@@ -155,6 +155,25 @@ def test_the_paper_s_presets_have_the_published_numbers(name: str) -> None:
     vae = own["vae"].first_epochs, own["vae"].tune_epochs
     federation = run.data.clients, run.cohort, run.rounds, run.training.epochs, own["clusters"]
     assert (*federation, *growth, *vae, rlr.defense.own["threshold"]) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(
+    ("preset", "training", "steps"),
+    [
+        ("paper/mnist", (10, 64, 0.01, 0.5), (400, 200, 50)),
+        ("paper/fashion-mnist", (5, 128, 0.01, 0.6), (600, 400, 100)),
+        ("cpu/mnist", (2, 64, 0.01, 0.5), (30, 20, 10)),
+        ("cpu/fashion-mnist", (2, 64, 0.01, 0.5), (30, 20, 10)),
+    ],
+)
+def test_flip_has_its_authors_settings_for_the_data_set(
+    preset: str, training: tuple[float, ...], steps: tuple[int, ...]
+) -> None:
+    flip = load(preset, ["defense.name=flip"]).defense.build()
+    assert isinstance(flip, Flip)
+    assert (flip.epochs, flip.batch, flip.lr, flip.portion) == training
+    assert (flip.inversion.universal_steps, flip.inversion.pair_steps, flip.inversion.repeat_steps) == steps
+    assert (flip.reject_below, flip.max_batches) == (0.4, 110)
 
 
 def test_a_file_may_extend_a_preset_or_another_file(tmp_path: Path) -> None:
