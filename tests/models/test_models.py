@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import conv2d, linear, relu
 
 from snowball.errors import SettingError
 from snowball.models import MODELS, ModelInfo, build
@@ -14,6 +16,7 @@ from snowball.rng import stream
 DIGITS, PHOTOS, TEXTS = (1, 28, 28), (3, 32, 32), (25, 300)
 SHAPES = {
     "cnn": DIGITS,
+    "cnn-published": DIGITS,
     "cnn-quarter": DIGITS,
     "cifar-cnn": PHOTOS,
     "cifar-cnn-quarter": PHOTOS,
@@ -31,6 +34,9 @@ def fresh(name: str, seed: int = 0) -> nn.Module:
     [
         ("cnn", DIGITS, 10, 32 * 1 * 25 + 64 * 32 * 25 + 256 * 64 * 5 * 5 + 10 * 256),  # 28 -> 26 -> 13 -> 11 -> 5
         ("cnn", DIGITS, 62, 32 * 1 * 25 + 64 * 32 * 25 + 256 * 64 * 5 * 5 + 62 * 256),
+        # 28 -> 26 -> 14 -> 12 -> 7
+        ("cnn-published", DIGITS, 10, 32 * 1 * 25 + 64 * 32 * 25 + 128 * 64 * 7 * 7 + 10 * 128),
+        ("cnn-published", DIGITS, 62, 32 * 1 * 25 + 64 * 32 * 25 + 128 * 64 * 7 * 7 + 62 * 128),
         ("cnn-quarter", DIGITS, 10, 8 * 1 * 25 + 16 * 8 * 25 + 64 * 16 * 5 * 5 + 10 * 64),
         (
             "cifar-cnn",
@@ -57,16 +63,30 @@ def test_parameters_and_outputs_are_as_many_as_computed_by_hand(
     assert model(torch.zeros(3, *shape)).shape == (3, classes)
 
 
-@pytest.mark.parametrize(("name", "count"), [("cnn", 464_160), ("cifar-cnn", 1_147_072), ("gru", 39_040)])
-def test_the_papers_networks_have_so_many_parameters(name: str, count: int) -> None:
-    model = build(name, SHAPES[name], 2 if name == "gru" else 10, stream(0, "model"))
-    assert sum(weight.numel() for weight in model.parameters()) == count
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_documentation_counts_the_parameters(name: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "simulator.md"
+    (row,) = (line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |"))
+    cases = {DIGITS: [(DIGITS, 10), (DIGITS, 62)], PHOTOS: [(PHOTOS, 10)], TEXTS: [(TEXTS, 2), ((25, 50), 2)]}
+    models = (build(name, shape, classes, stream(0)) for shape, classes in cases[SHAPES[name]])
+    counts = [f"{sum(weight.numel() for weight in model.parameters()):,}" for model in models]
+    assert re.findall(r"\d+(?:,\d{3})+", row) == counts
 
 
 def test_other_images_fit_too() -> None:
-    for name in ("cnn", "cifar-cnn"):
+    for name in ("cnn", "cnn-published", "cifar-cnn"):
         assert build(name, (3, 32, 32), 10, stream(0))(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
         assert build(name, (1, 10, 40), 10, stream(0))(torch.zeros(2, 1, 10, 40)).shape == (2, 10)
+
+
+def test_the_published_network_pads_its_poolings() -> None:
+    model = fresh("cnn-published")
+    first, second, third, last = (nn.Parameter(weight) for weight in model.state_dict().values())
+    images = torch.randn(4, *DIGITS, generator=stream(1))
+    pool = nn.MaxPool2d(2, padding=1)
+    maps = pool(relu(conv2d(pool(relu(conv2d(images, first, padding=1))), second, padding=1)))
+    assert maps.shape == (4, 64, 7, 7)
+    torch.testing.assert_close(model(images), linear(relu(linear(maps.flatten(1), third)), last))
 
 
 LAYERS = {
@@ -87,7 +107,7 @@ LAYERS = {
 def test_weights_are_named_in_order_and_there_are_no_biases_or_buffers(name: str) -> None:
     model = fresh(name)
     names = [key for key, _ in model.named_parameters()]
-    assert names == LAYERS[name.removesuffix("-quarter")]
+    assert names == LAYERS[name.removesuffix("-quarter").removesuffix("-published")]
     assert list(model.state_dict()) == names
     assert all(weight.requires_grad and weight.device.type == "cpu" for weight in model.parameters())
 
@@ -103,7 +123,7 @@ def test_weights_come_from_the_generator_alone(name: str) -> None:
     assert not any(torch.equal(first[key], other[key]) for key in first)
 
 
-@pytest.mark.parametrize("name", ["cnn", "cifar-cnn", "gru"])
+@pytest.mark.parametrize("name", ["cnn", "cnn-published", "cifar-cnn", "gru"])
 def test_weights_are_normal_with_the_variance_of_kaiming(name: str) -> None:
     for key, weight in fresh(name).state_dict().items():
         fan_in = weight[0].numel()
@@ -120,7 +140,7 @@ def test_what_is_drawn_is_what_a_generator_gives_layer_by_layer() -> None:
         assert torch.equal(weight, expected)
 
 
-@pytest.mark.parametrize("name", ["cnn-quarter", "cifar-cnn-quarter"])
+@pytest.mark.parametrize("name", ["cnn-quarter", "cnn-published", "cifar-cnn-quarter"])
 def test_scores_are_not_squashed_and_nothing_but_relu_bends_them(name: str) -> None:
     model = fresh(name).eval()
     inputs = torch.randn(4, *SHAPES[name], generator=stream(1))
@@ -139,10 +159,13 @@ def test_the_network_for_photos_drops_while_it_is_trained_alone() -> None:
 def test_an_unknown_model_and_too_small_an_image_are_refused() -> None:
     with pytest.raises(SettingError, match="'cnn-quater' is not a model; did you mean 'cnn-quarter'"):
         build("cnn-quater", DIGITS, 10, stream(0))
-    with pytest.raises(SettingError, match="'resnet' is not a model; there are cnn, cnn-quarter"):
+    with pytest.raises(SettingError, match="'resnet' is not a model; there are cnn, cnn-published, cnn-quarter"):
         build("resnet", DIGITS, 10, stream(0))
     with pytest.raises(SettingError, match="9x28 is too small"):
         build("cnn", (1, 9, 28), 10, stream(0))
+    with pytest.raises(SettingError, match="5x28 is too small"):
+        build("cnn-published", (1, 5, 28), 10, stream(0))
+    assert build("cnn-published", (1, 6, 28), 10, stream(0))(torch.zeros(2, 1, 6, 28)).shape == (2, 10)
     with pytest.raises(SettingError, match="3x32 is too small"):
         build("cifar-cnn", (1, 3, 32), 10, stream(0))
 

@@ -66,6 +66,12 @@ MODELS: dict[str, ModelInfo] = {
             IMAGES,
         ),
         ModelInfo(
+            "cnn-published",
+            "the published code's for MNIST: the same with padded poolings and FC128-FC",
+            partial(kaiming, partial(Cnn, pool_padding=1), (32, 64, 128)),
+            IMAGES,
+        ),
+        ModelInfo(
             "cnn-quarter",
             "a quarter as wide: 8C5-MaxPool2-16C5-MaxPool2-FC64-FC",
             partial(kaiming, Cnn, (8, 16, 64)),
