@@ -1,7 +1,7 @@
 """The paper's convolutional network for small images: two convolutions, two dense layers, no biases.
 
-Its footnote reads 32C5-MaxPool2-64C5-MaxPool2-FC256-FC. The published code, which the published tables came from, has
-128 instead of 256 and pads its poolings by 1, so that 7x7 numbers of each map are left of 28x28 pixels and not 5x5.
+Its footnote reads 32C5-MaxPool2-64C5-MaxPool2-FC256-FC. The published code has 128 instead of 256 and pads its poolings
+by 1, so that 7x7 numbers of each map are left of 28x28 pixels and not 5x5.
 """
 
 from torch import Tensor, nn
