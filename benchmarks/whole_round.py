@@ -216,6 +216,7 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
 
     def keep(_: None) -> None:
         folder.append(record)
+        state.base = state.base + 1  # as after every round: the same model would not be written again
         save_state(state, path / CHECKPOINT)
 
     works: dict[str, Callable[[None], Any]] = {

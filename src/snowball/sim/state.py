@@ -1,5 +1,9 @@
-"""Where a run stands between two rounds, and the checkpoint that keeps it: tensors and JSON, nothing pickled."""
+"""Where a run stands between two rounds, and the checkpoint that keeps it: tensors and JSON, nothing pickled.
 
+Large tensors are files of their own, named for their content: what a round did not change is not written again.
+"""
+
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,11 @@ from snowball.pytree import pack, unpack
 from snowball.records import write_bytes
 from snowball.updates import Layout
 
-FILE = "state.safetensors"
+FILE, TENSORS = "state.safetensors", "tensors"
+"""What a checkpoint consists of: a file, and a folder of the large tensors that it names."""
+
+MIN_STORED_BYTES = 2**20
+"""Bytes from which on a tensor is a file of its own."""
 
 Memory = dict[str, Any]
 """What clients keep between rounds, by client."""
@@ -41,8 +49,22 @@ class State:
 
 def save_state(state: State, folder: Path) -> None:
     """Replace the checkpoint in a folder, whole or not at all."""
+    stored: set[str] = set()
+
+    def store(tensor: Tensor) -> str | None:
+        if tensor.nbytes < MIN_STORED_BYTES:
+            return None
+        stored.add(name := hash_tensor(tensor))
+        if not (path := locate(folder, name)).exists():
+            path.parent.mkdir(exist_ok=True)
+            write_bytes(path, pack(tensor))
+        return name
+
     folder.mkdir(exist_ok=True)
-    write_bytes(folder / FILE, pack(vars(state)))
+    write_bytes(folder / FILE, pack(vars(state), store))
+    for path in (folder / TENSORS).glob("*.safetensors*"):  # drafts too, which a crash may leave
+        if path.stem not in stored:
+            path.unlink(missing_ok=True)
 
 
 def load_state(folder: Path, rounds: int, layout: Layout) -> State | None:
@@ -51,12 +73,32 @@ def load_state(folder: Path, rounds: int, layout: Layout) -> State | None:
     if not path.exists():
         return None
     try:
-        state = State(**unpack(path.read_bytes()))
+        state = State(**unpack(path.read_bytes(), lambda name: load_tensor(folder, name)))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is not a checkpoint of a run: {error}") from error
     if fault := state_fault(state, rounds, layout):
         raise RunError(f"{path} is not a checkpoint of this run: {fault}")
     return state
+
+
+def load_tensor(folder: Path, name: str) -> Tensor:
+    """A large tensor of the checkpoint in a folder."""
+    tensor = unpack(locate(folder, name).read_bytes())
+    if not isinstance(tensor, Tensor) or hash_tensor(tensor) != name:
+        raise ValueError(f"{locate(folder, name)} does not hold what was written into it")
+    return tensor
+
+
+def locate(folder: Path, name: str) -> Path:
+    """The file of a large tensor."""
+    return folder / TENSORS / f"{name}.safetensors"
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """A name for a tensor that no other content has."""
+    digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+    digest.update(tensor.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def state_fault(state: State, rounds: int, layout: Layout) -> str:
