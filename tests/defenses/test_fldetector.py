@@ -220,7 +220,7 @@ def test_the_elected_are_averaged_by_their_examples() -> None:
 
 @pytest.mark.parametrize("on_detect", ["exclude_round", "blacklist"])
 def test_a_stored_history_goes_on_to_the_bit(on_detect: Any) -> None:
-    defense, setup = FlDetector(3, on_detect, forget_after=6), {"present": 8, "clients": 14}
+    defense, setup = FlDetector(3, on_detect, forget_after=6, remember=12), {"present": 8, "clients": 14}
     for (_, _, one), (_, _, other) in zip(
         run(defense, 16, **setup), run(defense, 16, stored=True, **setup), strict=True
     ):

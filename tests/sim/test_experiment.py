@@ -124,6 +124,14 @@ def test_the_demo_s_attack_can_be_changed_by_its_name_alone(name: str) -> None:
     assert load("demo", [f"attack.name={name}"]).attack.name == name
 
 
+def test_fldetector_forgets_clients_of_one_preset_alone() -> None:
+    chosen = {name: load(name, ["defense.name=fldetector"]) for name in presets()}
+    forgetful = [name for name, one in chosen.items() if one.defense.own["remember"] < one.data.clients]
+    assert forgetful == ["paper/femnist"]
+    small = {name: one.defense.own["remember"] for name, one in chosen.items() if not name.startswith("paper/")}
+    assert set(small.values()) == {512}  # the default, so that runs keep their names
+
+
 def test_a_preset_s_defense_can_be_changed_by_its_name_alone() -> None:
     assert load("paper/mnist", ["defense.name=fedavg"]).defense.own == {}
     assert load("paper/mnist", ["defense.name=snowball-minus"]).defense.own["clusters"] == 11

@@ -65,6 +65,23 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
     assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("defense", ["fldetector", "foolsgold"])
+def test_a_bounded_history_in_many_files_is_resumed_exactly(
+    tiny: MakeExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: str
+) -> None:
+    monkeypatch.setattr("snowball.sim.state.MIN_STORED_BYTES", 1)
+    experiment = tiny("rounds=4", f"defense.name={defense}", "defense.remember=6")
+    list(run(experiment, tmp_path / "whole"))
+    stop_after(2, experiment, tmp_path / "stopped")
+    assert len(list((tmp_path / "stopped" / "checkpoint" / "tensors").iterdir())) > 6
+    list(run(experiment, tmp_path / "stopped", resume=True))
+    assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
+    ends = [contents(tmp_path / name / "checkpoint") for name in ("whole", "stopped")]
+    assert {path.name: content for path, content in ends[0].items()} == {
+        path.name: content for path, content in ends[1].items()
+    }
+
+
 def test_what_the_checkpoint_does_not_know_is_done_again(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny()
     stop_after(1, experiment, tmp_path / "run")

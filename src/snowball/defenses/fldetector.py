@@ -9,21 +9,32 @@ Deviations: the paper has all clients in every round. Here a client that was awa
 and the model that this was trained from; errors are compared within a round, so that a client's score does not depend
 on how many others could be scored beside it; with everybody there the scores are the paper's. Detection starts when the
 window is full, after `window` + 1 rounds, and goes on every round, where the paper stops at the first and trains anew
-without those found, which no defense can bring about. Fewer than four scored clients are not clustered.
+without those found, which no defense can bring about. Fewer than four scored clients are not clustered. Of clients not
+seen for longest nothing is kept: where there are more than `remember`, they are strangers when they return.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, isnan, nan
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, State, Verdict, require
-from snowball.defenses.history import Entries, Entry, check_forgetting, mebibytes, recent
+from snowball.defenses.history import (
+    MAX_REMEMBERED_CLIENTS,
+    Entries,
+    Entry,
+    check_bounds,
+    damaged,
+    is_row,
+    keep_recent,
+    mebibytes,
+    read_entries,
+)
 from snowball.defenses.lbfgs import Hessian
 from snowball.defenses.ops import weighted_mean
 from snowball.defenses.score_clusters import count_clusters, upper_cluster
@@ -45,12 +56,14 @@ class FlDetector:
     Attributes:
         window: rounds that a score, and the approximate Hessian, look back (the paper's N).
         on_detect: "exclude_round" leaves those found out of the round; "blacklist" never takes them again.
-        forget_after: rounds in a row that a client may miss before its history is dropped; None keeps all for ever.
+        forget_after: rounds in a row that a client may miss before its history is dropped; None sets no limit.
+        remember: clients whose history is kept, those last seen; None keeps all for ever.
     """
 
     window: int = 10
     on_detect: OnDetect = "exclude_round"
     forget_after: int | None = None
+    remember: int | None = MAX_REMEMBERED_CLIENTS
 
     def __post_init__(self) -> None:
         """Refuse settings that no round can satisfy."""
@@ -58,12 +71,13 @@ class FlDetector:
             raise SettingError(f"window must be 1 round or more, got {self.window}")
         if self.on_detect not in get_args(OnDetect):
             raise SettingError(f"on_detect {self.on_detect!r} is not one of {', '.join(get_args(OnDetect))}")
-        check_forgetting(self.forget_after)
+        check_bounds(self.forget_after, self.remember)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Compare the updates with what was expected, and leave out the clients that keep surprising."""
         base = require(context.base, "base", "fldetector")
         known = context.state or NOTHING
+        check_state(known, updates.layout.width, context.round)
         seen = self._see(updates, known["clients"], shares(prediction_errors(updates, base, known)), context.round)
         scores = score(seen)
         clusters, found = self._detect(scores, known, context)
@@ -72,7 +86,7 @@ class FlDetector:
         delta = weighted_mean(updates, elected)
         barred = {client for client, bad in zip(updates.clients, found.tolist(), strict=True) if bad}
         blacklist = sorted({*known["blacklist"], *barred}) if self.on_detect == "blacklist" else []
-        state = self._remember(known, seen, blacklist, base, delta, context.round)
+        state = self._remember(known, seen, blacklist, base, delta, context)
         facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": mebibytes(state)}
         return Verdict(delta, elected, {"scores": scores, **facts}, state)
 
@@ -98,11 +112,13 @@ class FlDetector:
         return clusters, found
 
     def _remember(
-        self, known: State, seen: Entries, blacklist: Sequence[str], base: Tensor, delta: Tensor, round: int
+        self, known: State, seen: Entries, blacklist: Sequence[str], base: Tensor, delta: Tensor, context: Context
     ) -> State:
         """What the next round is told: clients' last rows, the models these were trained from, steps and changes."""
-        clients = recent({**known["clients"], **seen}, round, self.forget_after)
-        clients = {client: entry for client, entry in clients.items() if client not in blacklist}
+        judged = {**known["clients"], **seen}
+        wanted = {client: entry for client, entry in judged.items() if client not in blacklist}
+        clients = keep_recent(wanted, context, self.forget_after, self.remember)
+        round = context.round
         bases = {**known["bases"], str(round): base.clone()}
         needed = {str(entry["round"]) for entry in clients.values()} | {str(round)}
         steps, changes = known["steps"], known["changes"]
@@ -118,6 +134,25 @@ class FlDetector:
             "changes": changes,
             "blacklist": list(blacklist),
         }
+
+
+def check_state(state: State, width: int, round: int) -> None:
+    """Refuse a state that no round up to this one can have left."""
+    parts: list[Any] = [state.get(name) for name in ("bases", "steps", "changes", "blacklist")]
+    bases, steps, changes, blacklist = parts
+    clients = read_entries(state, "row", width, round)
+    errors: list[Any] = [entry.get("errors") for entry in clients.values()]
+    if not all(isinstance(part, list) for part in (steps, changes, blacklist, *errors)):
+        raise damaged("its steps, changes, blacklist and errors are not lists")
+    if not all(type(error) is float for past in errors for error in past):
+        raise damaged("its errors are not numbers")
+    latest = [state] if "round" in state else []
+    trained_from = {str(entry["round"]) for entry in (*clients.values(), *latest)}
+    if not isinstance(bases, Mapping) or not trained_from <= bases.keys():
+        raise damaged("it lacks models that updates were trained from")
+    rows = [*bases.values(), *steps, *changes, *(entry.get("mean") for entry in latest)]
+    if not all(is_row(row, width) for row in rows) or len(steps) != len(changes):
+        raise damaged(f"its models, mean, steps and changes are not rows of {width} numbers")
 
 
 def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:

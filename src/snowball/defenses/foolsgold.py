@@ -6,7 +6,8 @@ its most similar peer, the less it weighs; an honest one that is like a sybil by
 
 Deviations: whole updates are compared, without the paper's optional weighing of features, and its confidence parameter
 is 1, as in the authors' code. Weights are divided by their sum. Where all are alike, nobody can be told from a sybil
-and all weigh the same.
+and all weigh the same. The paper keeps the sums of all clients; here those of the `remember` last seen
+are kept.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.history import check_forgetting, inner_products, mebibytes, recent
+from snowball.defenses.history import (
+    MAX_REMEMBERED_CLIENTS,
+    check_bounds,
+    inner_products,
+    keep_recent,
+    mebibytes,
+    read_entries,
+)
 from snowball.defenses.ops import cosines
 from snowball.updates import Updates
 
@@ -25,24 +33,26 @@ class FoolsGold:
     """Average all updates, those of clients that have long been alike weighing little or nothing.
 
     Attributes:
-        forget_after: rounds in a row that a client may miss before its history is dropped; None keeps all for ever.
+        forget_after: rounds in a row that a client may miss before its history is dropped; None sets no limit.
+        remember: clients whose history is kept, those last seen; None keeps all for ever.
     """
 
     forget_after: int | None = None
+    remember: int | None = MAX_REMEMBERED_CLIENTS
 
     def __post_init__(self) -> None:
         """Refuse settings that no round can satisfy."""
-        check_forgetting(self.forget_after)
+        check_bounds(self.forget_after, self.remember)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Add the updates to their clients' sums, and weigh them by these."""
-        known = context.state["clients"] if context.state else {}
+        known = read_entries(context.state or {"clients": {}}, "sum", updates.layout.width, context.round)
         sums = {
             client: known[client]["sum"] + row.float() if client in known else row.to(torch.float32, copy=True)
             for client, row in zip(updates.clients, updates.values, strict=True)
         }
         seen = {client: {"round": context.round, "sum": row} for client, row in sums.items()}
-        state = {"clients": recent({**known, **seen}, context.round, self.forget_after)}
+        state = {"clients": keep_recent({**known, **seen}, context, self.forget_after, self.remember)}
         kept = [sums[updates.clients[row]] for row in updates.by_client.tolist()]
         weights = torch.empty(len(updates), dtype=torch.float64)
         weights[updates.by_client] = honesty(cosines(inner_products(kept)))
