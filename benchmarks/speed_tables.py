@@ -1,4 +1,4 @@
-"""Tables of how fast it is: elections, training, rounds, defenses, sweeps, loading, growth."""
+"""Tables of how fast it is: elections, training, rounds, defenses, sweeps, loading, growth, histories."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -133,3 +133,25 @@ def _ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, An
     """The second, the middle and the last case of a series: the first has the start of the workers in it."""
     own = [case for case in cases if case["name"].startswith(name)]
     return [own[1], own[len(own) // 2], own[-1]]
+
+
+def history(name: str) -> str:
+    """What it costs a defense to remember clients, and what it is worth."""
+    measured = result("history")
+    rows = []
+    for case in measured["cases"]:
+        if case["name"] == name:
+            sizes = [case["checkpoint_bytes"] / 2**20, case["written_bytes"] / 2**20]
+            totals = [case["run_bytes"] / 2**30, case["run_bytes_whole"] / 2**30]
+            shares = [percent(case[key]) for key in ("known", "infected_out", "benign_out")]
+            rows.append(
+                [str(case["remember"] or "all"), number(case["clients"]), *map(number, sizes + totals), *shares]
+            )
+    heads = ("clients kept", "checkpoint, MiB", "written per round, MiB", "per run, GiB", "whole each round, GiB")
+    outcomes = ("known, %", "infected left out, %", "benign left out, %")
+    (times,) = (case for case in measured["seconds"] if case["name"] == name)
+    note = (
+        f"With the default, a round takes {number(times['defense'])} s in the defense and {number(times['changed'])} s "
+        f"to write what changed; the same checkpoint as one file takes {number(times['ratio'])} times as long to write."
+    )
+    return f"{markdown(('`remember`', *heads, *outcomes), rows)}\n\n{note}"

@@ -50,6 +50,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "step": speed_tables.step,
     "busy": speed_tables.busy,
     "report": speed_tables.report,
+    **{f"history {name}": partial(speed_tables.history, name) for name in ("fldetector", "foolsgold")},
     "demo": run_tables.demo,
 }
 
