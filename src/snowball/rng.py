@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *name: str | int) -> int:
-    """A 63-bit seed for one purpose; other names, other seeds."""
+    """A 63-bit seed for one purpose; other names, other seeds. A name may be any text, such as a client's id."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *name))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big") >> 1
 
 
 def stream(seed: int, *name: str | int) -> "torch.Generator":

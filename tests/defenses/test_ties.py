@@ -82,9 +82,14 @@ def test_lots_are_keyed_by_seed_round_and_client_alone() -> None:
         assert not (lots == other.draw_lots(["a", "b", "c"])).any()
 
 
+def test_a_lot_is_drawn_for_any_id() -> None:
+    ids = ["", "\x1f", "\udc80", "\ud800", "é", "e\u0301", "7"]
+    assert len(set(Context(1).draw_lots(ids).tolist())) == len(ids)
+
+
 def test_ties_at_the_cut_are_among_the_facts() -> None:
     verdict = SnowballMinus(clusters=3)(tied_round(20, alike=20), Context(1))
     assert (verdict.facts["ties"], int(verdict.elected.sum())) == (20, 2)
-    apart = Updates.from_layers({"w": torch.tensor([[0.0], [1.0], [2.1], [7.7], [30.0]])})
-    assert Snowball(clusters=2)(apart, Context(1)).facts["ties"] in (0, 2, 3, 4, 5)
+    alone = torch.tensor([[0.0], [0.1], [0.2], [0.3], [9.0]])  # all but the last vote for each other
+    assert SnowballMinus(clusters=2, first_share=0.8)(Updates.from_layers({"w": alone}), Context(1)).facts["ties"] == 0
     assert VotingRandom(0.5)(tied_round(9, 1), Context(1)).facts["ties"] > 0

@@ -39,7 +39,7 @@ def keep_recent(entries: Entries, context: Context, forget_after: int | None, re
 
     def rank(client: str) -> tuple[int, int]:
         round: int = kept[client]["round"]
-        return -round, derive(context.seed, "defense", "forget", round, ascii(client))  # any text, odd ones too
+        return -round, derive(context.seed, "defense", "forget", round, client)
 
     latest = set(sorted(kept, key=rank)[:remember])
     return {client: entry for client, entry in kept.items() if client in latest}
