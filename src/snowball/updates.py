@@ -55,6 +55,17 @@ class Layout:
         self.check(tensors)
         return torch.cat([torch.as_tensor(tensors[name]).reshape(-1) for name in self.names])
 
+    def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
+        """One row from a model's tensors, in the type that rows are compared in."""
+        return self.flatten(model).to(_row_type(model))
+
+    def subtract(self, origin: Tensor, models: Iterable[Arrays], count: int) -> Tensor:
+        """(n, d) how so many models differ from the one in a row."""
+        values = origin.new_empty(count, self.width)
+        for row, tensors in zip(values, models, strict=True):
+            torch.sub(self.flatten(tensors).to(row.dtype), origin, out=row)
+        return values
+
     def split(self, row: Tensor) -> dict[str, Tensor]:
         """A model's tensors from one row, as views."""
         return {
@@ -152,18 +163,16 @@ class Updates:
         if not kept:
             raise UpdateError(f"none of the global model's {len(model)} tensors is floating-point")
         layout = Layout.of(kept)
-        origin = layout.flatten(kept).to(_row_type(kept))
+        origin = layout.to_row(kept)
         if not origin.isfinite().all():
             raise UpdateError("the global model holds NaN or infinite numbers")
         received = list(states)
         names = [str(number) for number in range(len(received))] if clients is None else list(clients)
         if len(names) != len(received):
             raise UpdateError(f"{len(received)} updates need as many client ids, got {len(names)}")
-        values = origin.new_empty(len(received), layout.width)
-        for row, state, name in zip(values, received, names, strict=True):
-            tensors = _read_state(state, model, layout, f"client {name!r}")
-            torch.sub(layout.flatten(tensors).to(row.dtype), origin, out=row)
-        return cls._of(values, layout, examples, clients)
+        owned = zip(received, names, strict=True)
+        read = (_read_state(state, model, layout, f"client {name!r}") for state, name in owned)
+        return cls._of(layout.subtract(origin, read, len(received)), layout, examples, clients)
 
     @classmethod
     def _of(
@@ -209,10 +218,7 @@ class Updates:
     @cached_property
     def squared_norms(self) -> Tensor:
         """(n,) the squared length of each row, in float64."""
-        total = torch.zeros(len(self), dtype=torch.float64)
-        for columns in self._blocks(slice(0, self.layout.width)):
-            total += torch.linalg.vector_norm(self.values[:, columns], dim=1, dtype=torch.float64) ** 2
-        return total
+        return sum_squares(self.values)
 
     def products(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the rows of a layer, or of the whole rows, about a row of median length, in float64.
@@ -281,9 +287,22 @@ class Updates:
         return result
 
     def _blocks(self, columns: slice) -> Iterator[slice]:
-        width = max(1, BLOCK_ELEMENTS // len(self))
-        for start in range(columns.start, columns.stop, width):
-            yield slice(start, min(start + width, columns.stop))
+        return split_columns(columns, len(self))
+
+
+def split_columns(columns: slice, rows: int) -> Iterator[slice]:
+    """Columns in blocks of which so many rows fit a cache."""
+    width = max(1, BLOCK_ELEMENTS // max(1, rows))
+    for start in range(columns.start, columns.stop, width):
+        yield slice(start, min(start + width, columns.stop))
+
+
+def sum_squares(values: Tensor) -> Tensor:
+    """(n,) the squared length of each row of a matrix, in float64; not finite where a row is not."""
+    total = torch.zeros(len(values), dtype=torch.float64)
+    for columns in split_columns(slice(0, values.shape[1]), len(values)):
+        total += torch.linalg.vector_norm(values[:, columns], dim=1, dtype=torch.float64) ** 2
+    return total
 
 
 def sum_of_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:

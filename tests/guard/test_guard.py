@@ -30,6 +30,7 @@ from snowball.defenses import (
 )
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
+from snowball.guard.reply import Sane
 from snowball.pytree import pack
 from snowball.updates import Updates
 
@@ -197,6 +198,16 @@ def test_sane_answers_whose_average_overflows_keep_the_model() -> None:
     answers = [Reply(str(each), 1, {"weight": model["weight"] + 96}) for each in range(3)]
     twice = Doing(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
     assert "the average holds NaN or infinite" in Guard(twice)(model, answers).entry["reason"]
+
+
+def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = sent(replies[3], last_bias=torch.full((2,), torch.nan))
+    sane = [Sane(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
+    monkeypatch.setattr("snowball.guard.guard.sanitise", lambda *_: (sane, []))
+    judgement = Guard(FedAvg())(MODEL, [])
+    fault = {"client": "site-03", "reason": "not-finite", "detail": "'last.bias' holds NaN or infinite numbers"}
+    assert judgement.entry["dropped"] == [fault]
+    assert judgement.averaged == ("site-00", "site-01", "site-02")
 
 
 def test_monitoring_averages_all_that_is_sane_and_says_who_would_be_out(replies: list[Reply]) -> None:

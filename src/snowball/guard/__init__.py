@@ -6,6 +6,7 @@ Integrations hold a `Guard`, one a federation. No client, hostile or broken, can
 from snowball.audits import REASONS, Entry
 from snowball.guard.audit import AuditLog
 from snowball.guard.guard import Guard, Judgement
-from snowball.guard.reply import Dropped, Reply
+from snowball.guard.reply import Reply
+from snowball.server import Dropped
 
 __all__ = ["REASONS", "AuditLog", "Dropped", "Entry", "Guard", "Judgement", "Reply"]

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import Any, Literal
@@ -13,16 +14,16 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from snowball.audits import Entry
-from snowball.buffers import aggregate
 from snowball.defenses import Context, Defense, Snowball, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard.audit import AuditLog, fingerprint
-from snowball.guard.reply import Dropped, Reply, Sane
+from snowball.guard.reply import Reply, Sane
 from snowball.guard.sanitise import sanitise
-from snowball.guard.verdicts import Tensors, check_verdict, decision, names, rebuilt, refuse_unfit, said, updates_of
+from snowball.guard.verdicts import Tensors, decision, names, rebuild, refuse_unfit, said, take_in, untrained
 from snowball.pytree import pack, unpack
 from snowball.records import write_bytes
+from snowball.server import Dropped, ask, judge_round
 from snowball.updates import Arrays, Layout, Updates, as_tensor
 
 logger = getLogger("snowball")
@@ -209,38 +210,37 @@ class Guard:
 
     def _elect(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
         """Let the defense judge, and make the new model."""
-        updates = updates_of(base, layout, sane)
-        origin = layout.flatten({name: base[name] for name in layout.names}).to(updates.values.dtype)
-        verdict = self._ask(updates, origin, entry)
-        averaged, delta = self._average(updates, verdict)
-        if int(averaged.sum()) < self.min_elected:
-            raise UpdateError(f"{int(averaged.sum())} of {len(sane)} are elected, and {self.min_elected} are needed")
-        tensors = rebuilt(base, layout, origin + delta)
-        rest = [{name: reply.tensors[name] for name in base if name not in layout.columns} for reply in sane]
-        before = {name: base[name] for name in base if name not in layout.columns}
-        tensors |= aggregate(rest, updates, averaged, before)
-        if not all(tensor.isfinite().all() for tensor in tensors.values()):
-            raise UpdateError("the average holds NaN or infinite numbers")
-        self.state = verdict.state
-        entry |= {"outcome": "aggregated", "averaged": names(updates.clients, averaged)}
-        return Judgement({name: tensors[name] for name in base}, tuple(entry["averaged"]), entry)
-
-    def _ask(self, updates: Updates, origin: Tensor, entry: Entry) -> Verdict:
-        """What the defense decides; one that stumbles does not matter in monitor mode."""
+        origin, received = take_in(base, layout, sane)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may go on for longer than was said
+        context = Context(self.round, rounds, origin, self.seed, self.state)
+        outcome = judge_round(received, partial(self._average, entry), context, untrained(base, layout))
+        entry["dropped"] += map(vars, outcome.dropped)
+        if outcome.kept is not None:
+            raise UpdateError(outcome.kept)
+        tensors = rebuild(base, layout, outcome)
+        self.state = outcome.state
+        entry |= {"outcome": "aggregated", "averaged": names(outcome.updates.clients, outcome.elected)}
+        return Judgement(tensors, tuple(entry["averaged"]), entry)
+
+    def _average(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+        """What the mode makes of the defense's verdict; too few in the average are refused."""
+        verdict = self._ask(entry, updates, context)
+        if self.mode == "monitor":
+            mean = weighted_mean(updates, everyone(updates))
+            verdict = Verdict(mean, everyone(updates), verdict.facts, verdict.state)
+        averaged = int(verdict.elected.sum())
+        if averaged < self.min_elected:
+            raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")
+        return verdict
+
+    def _ask(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+        """What the defense decides; one that stumbles does not matter in monitor mode."""
         try:
-            verdict = self.defense(updates, Context(self.round, rounds, origin, self.seed, self.state))
-            check_verdict(verdict, updates)
+            verdict = ask(self.defense, updates, context)
             entry |= decision(verdict, updates.clients)
         except Exception as error:
             if self.mode == "enforce":
                 raise
             entry |= {"reason": f"the defense could not judge: {said(error)}"}
-            return Verdict(torch.zeros_like(origin), everyone(updates), {}, self.state)
+            return Verdict(torch.zeros(updates.layout.width), everyone(updates), {}, context.state)
         return verdict
-
-    def _average(self, updates: Updates, verdict: Verdict) -> tuple[Tensor, Tensor]:
-        """Who is averaged, and what their average adds to the model."""
-        if self.mode == "enforce":
-            return verdict.elected, verdict.delta
-        return everyone(updates), weighted_mean(updates, everyone(updates))

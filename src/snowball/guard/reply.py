@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from snowball.errors import UpdateError
+from snowball.server import NOT_FINITE, describe_broken
 from snowball.updates import as_tensor
 
 MOST_EXAMPLES = 1 << 53
@@ -38,20 +39,6 @@ class Reply:
     client: str
     examples: Any
     tensors: Any
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A reply that is not judged at all.
-
-    Attributes:
-        reason: a key of `snowball.guard.REASONS`.
-        detail: what exactly, in words.
-    """
-
-    client: str
-    reason: str
-    detail: str
 
 
 class Fault(Exception):  # noqa: N818
@@ -113,7 +100,7 @@ def tensor_of(name: str, value: Any, own: Tensor) -> Tensor:
         raise Fault("shape", f"{name!r} is {tuple(tensor.shape)}, the model's is {tuple(own.shape)}"[:DETAIL])
     fitted = tensor.to(own.dtype)
     if not fitted.isfinite().all():
-        raise Fault("not-finite", f"{name!r} holds NaN or infinite numbers"[:DETAIL])
+        raise Fault(NOT_FINITE, describe_broken(name)[:DETAIL])
     if not fitted.is_floating_point() and ((fitted.double() - own.double()).abs() > LEAP).any():
         raise Fault("range", f"the counter {name!r} leaps by more than {LEAP}"[:DETAIL])
     if name.endswith(VARIANCE) and (fitted < 0).any():

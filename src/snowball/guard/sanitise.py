@@ -7,7 +7,8 @@ from statistics import median_low
 import torch
 from torch import Tensor
 
-from snowball.guard.reply import DETAIL, Dropped, Fault, Reply, Sane, examples_of, tensors_of, words_of
+from snowball.guard.reply import DETAIL, Fault, Reply, Sane, examples_of, tensors_of, words_of
+from snowball.server import Dropped
 
 NORM, LONGEST = 1000.0, 1e15
 """An update this many times as long as a usual one, or as long as this, is absurd; elections are exact far below it."""

@@ -1,4 +1,4 @@
-"""Between a guard and its defense: which it may be, what it is given, and whether its verdict can be carried out."""
+"""Between a guard and a round on a server: which defense it may be, what goes in, and what comes out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,11 @@ from torch import Tensor
 
 from snowball.audits import Entry
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense, Verdict
-from snowball.errors import SettingError, SnowballError, UpdateError
+from snowball.errors import SettingError, SnowballError
 from snowball.guard.audit import evidence
 from snowball.guard.reply import Sane, words_of
-from snowball.updates import Layout, Updates
+from snowball.server import Outcome, Received, refuse_broken
+from snowball.updates import Layout
 
 Tensors = dict[str, Tensor]
 """A model on the CPU, by name."""
@@ -29,37 +30,36 @@ def refuse_unfit(defense: Any) -> None:
             raise SettingError(f"{name} is told who is malicious, which only a simulator knows: choose another defense")
 
 
-def check_verdict(verdict: Verdict, updates: Updates) -> None:
-    """Refuse a verdict that cannot be carried out."""
-    rows, width = updates.values.shape
-    if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
-        raise UpdateError(f"the defense elects by {describe(verdict.elected)}, {rows} bools are needed")
-    if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
-        raise UpdateError(f"the defense's average is {describe(verdict.delta)}, {width} numbers are needed")
-    if not verdict.delta.isfinite().all():
-        raise UpdateError("the defense's average holds NaN or infinite numbers")
-
-
-def describe(tensor: Tensor) -> str:
-    """A tensor's type and shape in words."""
-    return f"{tensor.dtype} {tuple(tensor.shape)}"
-
-
 def said(error: Exception) -> str:
     """What went wrong, in a sentence; errors that are not ours do not come as one."""
     return str(error) if isinstance(error, SnowballError) else words_of(error)
 
 
-def updates_of(base: Tensors, layout: Layout, sane: Sequence[Sane]) -> Updates:
-    """The replies as a matrix of changes."""
-    trained = {name: base[name] for name in layout.names}
-    states = [{name: reply.tensors[name] for name in layout.names} for reply in sane]
-    return Updates.from_states(trained, states, [reply.examples for reply in sane], [reply.client for reply in sane])
+def take_in(base: Tensors, layout: Layout, sane: Sequence[Sane]) -> tuple[Tensor, Received]:
+    """The global model as a row, and the replies as changes of it."""
+    origin = layout.to_row({name: base[name] for name in layout.names})
+    models = ({name: reply.tensors[name] for name in layout.names} for reply in sane)
+    received = Received(
+        layout.subtract(origin, models, len(sane)),
+        torch.tensor([reply.examples for reply in sane], dtype=torch.float64),
+        tuple(reply.client for reply in sane),
+        layout,
+        [untrained(reply.tensors, layout) for reply in sane],
+    )
+    return origin, received
 
 
-def rebuilt(base: Tensors, layout: Layout, row: Tensor) -> Tensors:
-    """A model's trained tensors from a row, in their own types."""
-    return {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(row).items()}
+def untrained(tensors: Tensors, layout: Layout) -> Tensors:
+    """A model's tensors that are no part of its row."""
+    return {name: tensor for name, tensor in tensors.items() if name not in layout.columns}
+
+
+def rebuild(base: Tensors, layout: Layout, outcome: Outcome) -> Tensors:
+    """The global model after a round, in its own types, which may hold less than those of rows."""
+    trained = {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(outcome.base).items()}
+    tensors = trained | outcome.buffers
+    refuse_broken(list(tensors.values()))
+    return {name: tensors[name] for name in base}
 
 
 def decision(verdict: Verdict, clients: Sequence[str]) -> Entry:

@@ -1,0 +1,173 @@
+"""One round on a server: what clients sent goes in, the new global model comes out; simulator and guard both use it.
+
+A client whose numbers are not finite is dropped, and the defense judges the others. Where the defense refuses the
+round, as Krum does when too few updates are left for those it tolerates, or where the new model would not be finite,
+the global model stays as it was, and the outcome says why. Only a round that leaves nobody to judge is an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.buffers import Buffers, aggregate
+from snowball.defenses.base import Context, Defense, State, Verdict, require
+from snowball.defenses.ops import everyone
+from snowball.errors import SnowballError, UpdateError
+from snowball.updates import Layout, Updates, sum_squares
+
+NOT_FINITE = "not-finite"
+"""The reason to drop a client that a server finds in the numbers alone, a key of `snowball.audits.REASONS`."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A reply that is not judged at all.
+
+    Attributes:
+        reason: a key of `snowball.audits.REASONS`.
+        detail: what exactly, in words.
+    """
+
+    client: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """What clients sent in a round: shapes are the model's, numbers may be anything.
+
+    Attributes:
+        values: (n, d) local minus global parameters; where clients are dropped, the rows below move up in place.
+        examples: (n,) training examples behind each row.
+        clients: (n) stable ids.
+        layout: the columns of a row.
+        buffers: (n) those of the clients' models.
+    """
+
+    values: Tensor
+    examples: Tensor
+    clients: tuple[str, ...]
+    layout: Layout
+    buffers: Sequence[Buffers]
+
+    def to_updates(self) -> Updates:
+        """What a defense is given of it; numbers that are not finite are refused."""
+        return Updates(self.values, self.examples, self.clients, self.layout)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a round.
+
+    Attributes:
+        updates: those that the defense was given.
+        dropped: the clients that it was not given, and why.
+        elected: (n,) bool, the updates that went into the model.
+        facts: the defense's evidence.
+        base: the global row after the round.
+        buffers: the global model's buffers after the round.
+        state: what the defense wants to see again in the next round's context.
+        kept: why the global model, and the defense's state, stay as they were; None where they do not.
+    """
+
+    updates: Updates
+    dropped: tuple[Dropped, ...]
+    elected: Tensor
+    facts: Mapping[str, Tensor | float]
+    base: Tensor
+    buffers: Buffers
+    state: State | None
+    kept: str | None = None
+
+
+def judge_round(received: Received, defense: Defense, context: Context, buffers: Buffers) -> Outcome:
+    """Drop who sent no finite numbers, let the defense judge the others, and move the model of `context` and `buffers`.
+
+    A round without anybody to judge, or whose own update of the server is not finite, is an UpdateError.
+    """
+    base = require(context.base, "base", "a round")
+    if context.trusted is not None and not context.trusted.isfinite().all():
+        raise UpdateError("the server's own update holds NaN or infinite numbers")
+    received, dropped = drop_broken(received)
+    if dropped and not received.clients:
+        raise UpdateError(f"nobody is left to judge: of client {dropped[0].client!r}, {dropped[0].detail}")
+    updates = received.to_updates()
+    try:
+        verdict = ask(defense, updates, context)
+        after = apply_verdict(verdict, updates, received.buffers, base, buffers)
+    except SnowballError as error:
+        return Outcome(updates, dropped, ~everyone(updates), {}, base, buffers, context.state, str(error))
+    return Outcome(updates, dropped, verdict.elected, verdict.facts, *after, verdict.state)
+
+
+def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
+    """What is left of a round without the clients whose numbers are not finite, and these."""
+    faults = find_faults(received)
+    if not faults:
+        return received, ()
+    kept = [place for place in range(len(received.clients)) if place not in faults]
+    for place, source in enumerate(kept):  # a second matrix may not fit the memory
+        received.values[place] = received.values[source]
+    sound = Received(
+        received.values[: len(kept)],
+        received.examples[kept],
+        tuple(received.clients[place] for place in kept),
+        received.layout,
+        [received.buffers[place] for place in kept],
+    )
+    return sound, tuple(Dropped(received.clients[place], NOT_FINITE, fault) for place, fault in faults.items())
+
+
+def find_faults(received: Received) -> dict[int, str]:
+    """What is wrong with a client's numbers, by its place, where anything is."""
+    faults: dict[int, str] = {}
+    measurable = sum_squares(received.values).isfinite().tolist()
+    for place, (sound, buffers) in enumerate(zip(measurable, received.buffers, strict=True)):
+        row = {} if sound else received.layout.split(received.values[place])
+        broken = next((name for name, tensor in {**row, **buffers}.items() if not tensor.isfinite().all()), None)
+        if broken is not None:
+            faults[place] = describe_broken(broken)
+        elif not sound:
+            faults[place] = "its length overflows"
+    return faults
+
+
+def describe_broken(name: str) -> str:
+    """What is wrong with a tensor that is not finite, in words."""
+    return f"{name!r} holds NaN or infinite numbers"
+
+
+def ask(defense: Defense, updates: Updates, context: Context) -> Verdict:
+    """What a defense decides; a verdict that cannot be carried out is refused."""
+    verdict = defense(updates, context)
+    rows, width = updates.values.shape
+    if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
+        raise UpdateError(f"the defense elects by {describe(verdict.elected)}, {rows} bools are needed")
+    if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
+        raise UpdateError(f"the defense's average is {describe(verdict.delta)}, {width} numbers are needed")
+    if not verdict.delta.isfinite().all():
+        raise UpdateError("the defense's average holds NaN or infinite numbers")
+    return verdict
+
+
+def describe(tensor: Tensor) -> str:
+    """A tensor's type and shape in words."""
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def apply_verdict(
+    verdict: Verdict, updates: Updates, sent: Sequence[Buffers], base: Tensor, buffers: Buffers
+) -> tuple[Tensor, Buffers]:
+    """The global row and buffers after a round; `sent` are the buffers of the clients in the updates."""
+    row, statistics = base + verdict.delta, aggregate(sent, updates, verdict.elected, buffers)
+    refuse_broken([row, *statistics.values()])
+    return row, statistics
+
+
+def refuse_broken(tensors: Sequence[Tensor]) -> None:
+    """Refuse an average that is not finite."""
+    if not all(tensor.isfinite().all() for tensor in tensors):
+        raise UpdateError("the average holds NaN or infinite numbers")
