@@ -27,10 +27,12 @@ from snowball.data import where
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.records import CHECKPOINT, RunFolder
 from snowball.rng import stream
+from snowball.server import drop_broken
 from snowball.sim.cohort import draw
+from snowball.sim.engine import Replies
 from snowball.sim.experiment import Experiment, load
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, received, simulate
+from snowball.sim.loop import first_state, receive, simulate
 from snowball.sim.processes import Processes, cores
 from snowball.sim.run import run
 from snowball.sim.state import load_state, save_state
@@ -213,6 +215,7 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
     folder = RunFolder.open(path)
     record, cohort = folder.rounds()[-1], draw(experiment, 2)
     rows = 0.01 * torch.randn(len(cohort), federation.layout.width, generator=stream(0, "benchmark", "rest"))
+    replies = Replies(rows, [state.buffers] * len(cohort))
 
     def keep(_: None) -> None:
         folder.append(record)
@@ -221,7 +224,7 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
 
     works: dict[str, Callable[[None], Any]] = {
         "draw": lambda _: draw(experiment, 2),
-        "flattening": lambda _: received(federation, rows, cohort),
+        "flattening": lambda _: drop_broken(receive(federation, replies, cohort))[0].to_updates(),
         "records": keep,
     }
     return {name: fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}

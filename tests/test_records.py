@@ -57,6 +57,29 @@ def test_facts_map_and_distances_may_be_left_out(folder: RunFolder) -> None:
     assert (read["facts"], read["map"], read["distances"]) == ({}, None, None)
 
 
+def test_a_round_may_drop_clients_and_leave_the_model_as_it_was(folder: RunFolder) -> None:
+    written = [
+        a_round(1, dropped={"b": "not-finite"}, map=[[0.0, 1.0], None, None, [0.0, 1.0]]),
+        a_round(2, dropped={"b": "not-finite", "c": "not-finite"}, kept="4 are needed"),
+    ]
+    for record in written:
+        folder.append(record)
+    assert folder.rounds() == written
+    summary = folder.write_summary()
+    assert summary["dropped"] == {"b": {"not-finite": 2}, "c": {"not-finite": 1}}
+    assert summary["kept"] == [2]
+    assert not {"dropped", "kept"} & summarise([a_round(1)]).keys()
+
+
+@pytest.mark.parametrize(
+    "change", [{"dropped": ["b"]}, {"dropped": {"b": 1}}, {"dropped": None}, {"kept": None}, {"kept": 1}]
+)
+def test_what_cannot_be_said_of_dropped_clients_is_refused(folder: RunFolder, change: dict[str, Any]) -> None:
+    folder.append(a_round(1, **change))
+    with pytest.raises(RunError, match=f"line 1 of .* is not a round's record: its '{next(iter(change))}' cannot be"):
+        folder.rounds()
+
+
 def test_lines_do_not_depend_on_the_order_of_keys(folder: RunFolder) -> None:
     folder.append(a_round(1, facts={"x": 0.1, "y": 1e-17}))
     folder.append(dict(reversed(a_round(1, facts={"y": 1e-17, "x": 0.1}).items())))

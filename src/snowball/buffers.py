@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from snowball.errors import UpdateError
 from snowball.updates import Updates
 
 Buffers = dict[str, Tensor]
@@ -32,14 +31,6 @@ def load_buffers(model: nn.Module, buffers: Buffers) -> None:
     """Give a model these buffers, all that it has."""
     for name, buffer in saved(model).items():
         buffer.copy_(buffers[name])
-
-
-def refuse_broken(replies: Sequence[Buffers], updates: Updates) -> None:
-    """Refuse buffers that are not finite, as rows are."""
-    for client, buffers in zip(updates.clients, replies, strict=True):
-        for name, buffer in buffers.items():
-            if not buffer.isfinite().all():
-                raise UpdateError(f"{name!r} of client {client!r} holds NaN or infinite numbers")
 
 
 def aggregate(replies: Sequence[Buffers], updates: Updates, elected: Tensor, before: Buffers) -> Buffers:

@@ -11,6 +11,10 @@ A round's record is plain JSON:
     map                       [x, y] a participant, the round's updates in two dimensions (optional)
     distances                 {benign, between, infected}: the mean distance between two updates, both benign, one
                               infected, both infected; null where there are no two such (optional)
+    dropped                   {client: reason} of the participants that the defense was not given, the reason a key of
+                              `snowball.audits.REASONS`; they are not elected, and null in facts and map (only in
+                              rounds that have such)
+    kept                      why the global model stays as it was, with nobody elected (only in such rounds)
 """
 
 import json
@@ -18,6 +22,7 @@ import math
 import os
 import shutil
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +138,9 @@ def error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[flo
 def summarise(rounds: Sequence[Record]) -> dict[str, Any]:
     """A run's headline: its best round and the backdoor of that round, its last round, the election over all rounds.
 
-    `top_down` has the election over the rounds with a top-down election alone, None where there are none.
+    `top_down` has the election over the rounds with a top-down election alone, None where there are none. Where clients were
+    dropped, `dropped` says for which reasons and how often each; where the global model stayed as it was, `kept` has
+    the rounds.
     """
     evaluated = [record for record in rounds if record["main_accuracy"] is not None]
     grown = [record for record in rounds if has_top_down(record)]
@@ -143,6 +150,7 @@ def summarise(rounds: Sequence[Record]) -> dict[str, Any]:
         **_pool_error_rates(rounds),
         "top_down": {"rounds": len(grown), **_pool_error_rates(grown)} if grown else None,
         "seconds": _total_seconds(rounds),
+        **_exceptions(rounds),
     }
 
 
@@ -210,6 +218,16 @@ def _total_seconds(rounds: Sequence[Record]) -> dict[str, float]:
     return {name: math.fsum(record["seconds"].get(name, 0.0) for record in rounds) for name in names}
 
 
+def _exceptions(rounds: Sequence[Record]) -> Record:
+    """Who was dropped, why and how often, and which rounds left the model as it was, where there are any."""
+    dropped: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in rounds:
+        for client, reason in record.get("dropped", {}).items():
+            dropped[client][reason] += 1
+    kept = [record["round"] for record in rounds if record.get("kept") is not None]
+    return {name: found for name, found in {"dropped": dropped, "kept": kept}.items() if found}
+
+
 def _is_fraction(value: Any) -> bool:
     return value is None or (_is_number(value) and 0 <= value <= 1)
 
@@ -223,7 +241,9 @@ def _are(kind: type) -> Callable[[Any], bool]:
 
 
 def _is_point(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(entry is None or _is_number(entry) for entry in value)
+    return value is None or (
+        isinstance(value, list) and len(value) == 2 and all(entry is None or _is_number(entry) for entry in value)
+    )
 
 
 def _are_distances(value: Any) -> bool:
@@ -262,17 +282,25 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 OPTIONAL: Record = {"facts": {}, "map": None, "distances": None}
 """What stands for a field that a record may leave out."""
 
+RARE: dict[str, Callable[[Any], bool]] = {
+    "dropped": lambda value: isinstance(value, dict) and all(isinstance(reason, str) for reason in value.values()),
+    "kept": lambda value: isinstance(value, str),
+}
+"""What only the records of some rounds hold, and the check of each."""
+
 PARALLEL = ("malicious", "elected", "map")
 """Fields with an entry a participant."""
 
 
 def _record(line: bytes, place: str) -> Record:
     """The record on a line, or a sentence that says what is wrong with it."""
-    record = conform(loads(line, place), FIELDS, f"{place} is not a round's record", OPTIONAL)
+    fault = f"{place} is not a round's record"
+    record = conform(loads(line, place), FIELDS, fault, OPTIONAL)
+    conform(record, {name: fits for name, fits in RARE.items() if name in record}, fault)
     for name in PARALLEL:
         if record[name] is not None and len(record[name]) != len(record["participants"]):
             counts = f"{len(record['participants'])} participants and {len(record[name])} of {name!r}"
-            raise RunError(f"{place} is not a round's record: it has {counts}")
+            raise RunError(f"{fault}: it has {counts}")
     return record
 
 

@@ -125,6 +125,8 @@ class TrainingAttack(Protocol):
 class Scene:
     """What attackers know of a round when they decide what to send.
 
+    Rows are finite: who trained anything else, attacker or not, has none here and is dropped by the server.
+
     Attributes:
         rows: (m, d) the updates that their training gave, of all attackers, or of one where the view is its own.
         examples: (m,) training examples behind each.

@@ -14,6 +14,7 @@ from snowball.models import drawing_from
 from snowball.rng import stream
 from snowball.sim.client import Hooks, Trainer
 from snowball.sim.federation import Federation
+from snowball.updates import sum_squares
 
 
 @dataclass(eq=False)
@@ -86,16 +87,23 @@ class LocalWork:
 
 
 def craft(federation: Federation, rows: Tensor, cohort: Sequence[int], base: Tensor, round: int) -> None:
-    """Let the attackers of a round change, in place, what they send."""
+    """Let the attackers of a round change, in place, what they send.
+
+    Rows that are not finite are dropped by the server, so no attacker looks at them or makes anything of them.
+    """
     attack = federation.attack
     places = [place for place, client in enumerate(cohort) if federation.attacks(client, round)]
     if not isinstance(attack, CraftingAttack) or not places:
         return
     examples = federation.counts(cohort)
-    honest = [place for place in range(len(cohort)) if place not in set(places)]
+    sound = set(sum_squares(rows).isfinite().nonzero()[:, 0].tolist())
+    honest = sorted(sound.difference(places))
     others = rows[honest] if attack.view == "all" else None
     groups = [[place] for place in places] if attack.view == "own" else [places]
-    for number, group in enumerate(groups):
+    for number, whole in enumerate(groups):
+        group = [place for place in whole if place in sound]
+        if not group:
+            continue
         scene = Scene(
             rows[group],
             examples[group],

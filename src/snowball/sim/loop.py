@@ -1,6 +1,6 @@
 """The rounds of a federation, one after the other."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snowball.buffers import Buffers, aggregate, buffers_of, refuse_broken
-from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense, Verdict
+from snowball.buffers import Buffers, buffers_of
+from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
 from snowball.records import PAIRS, Record, error_rates, finite
 from snowball.rng import stream
+from snowball.server import Dropped, Outcome, Received, ask, judge_round
 from snowball.sim.attackers import craft
 from snowball.sim.cohort import draw, malicious_clients
-from snowball.sim.engine import Engine, Serial, one_thread
+from snowball.sim.engine import Engine, Replies, Serial, one_thread
 from snowball.sim.evaluate import Evaluation, FederatedModel
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining, School
-from snowball.sim.state import State
+from snowball.sim.state import Memory, State
 from snowball.updates import Layout, Updates
 
 Observer = Callable[[Updates, Sequence[bool], int], None]
@@ -50,31 +51,27 @@ def simulate(
         evaluate = Evaluation(federation, model, defense, running)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
-            cohort = draw(experiment, round)
+            cohort, known = draw(experiment, round), dict(state.clients)
             replies = running.train(state, cohort, round)
             with one_thread():
                 craft(federation, replies.rows, cohort, state.base, round)
                 trusted = server(state.base, state.buffers, round) if server else None
                 trained = perf_counter()
-                try:
-                    updates = received(federation, replies.rows, cohort)
-                    refuse_broken(replies.buffers, updates)
-                except UpdateError as error:
-                    advice = f"try a training.lr below {experiment.training.lr}"
-                    raise UpdateError(f"training diverged in round {round}: {error}; {advice}") from error
                 context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model, trusted)
-                verdict = defense(updates, context)
+                received = receive(federation, replies, cohort)
+                outcome = judge(received, defense, context, state.buffers, experiment.training.lr)
                 judged = perf_counter()
-                state.round, state.base, state.defense = round, state.base + verdict.delta, verdict.state
-                state.buffers = model.buffers = aggregate(replies.buffers, updates, verdict.elected, state.buffers)
+                state.round, state.base, state.defense = round, outcome.base, outcome.state
+                state.buffers = model.buffers = outcome.buffers
+                forget_lessons(state.clients, known, outcome.dropped)
                 accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
-                malicious = [federation.attacks(client, round) for client in cohort]
+                malicious = {str(client): federation.attacks(client, round) for client in cohort}
                 if observe:
-                    observe(updates, malicious, round)
-                record = {"round": round, **accuracies, **election(updates, malicious, verdict)}
+                    observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
+                record = {"round": round, **accuracies, **election(malicious, outcome)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
-            yield finite({**record, "seconds": seconds | times(verdict)})
+            yield finite({**record, "seconds": seconds | times(outcome.facts)})
 
 
 def trusted_training(
@@ -106,9 +103,9 @@ def rehearse(federation: Federation, base: Tensor) -> None:
         federation.poisoned(client)
     zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
     with one_thread():
-        updates, defense = received(federation, zeros, draw(experiment, 1)), build_defense(experiment)
+        received, defense = receive(federation, Replies(zeros, []), draw(experiment, 1)), build_defense(experiment)
         trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
-        defense(updates, Context(1, experiment.rounds, base, experiment.seed, trusted=trusted))
+        ask(defense, received.to_updates(), Context(1, experiment.rounds, base, experiment.seed, trusted=trusted))
         if isinstance(defense, LocalDefense):
             rehearse_lesson(federation, defense)
 
@@ -131,30 +128,71 @@ def build_defense(experiment: Experiment) -> Defense:
     return experiment.defense.build(who_attacks(experiment))
 
 
-def received(federation: Federation, values: Tensor, cohort: Sequence[int]) -> Updates:
-    """A cohort's rows as the server has them."""
-    return Updates(values, federation.counts(cohort), tuple(map(str, cohort)), federation.layout)
+def receive(federation: Federation, replies: Replies, cohort: Sequence[int]) -> Received:
+    """A cohort's replies as the server has them."""
+    clients = tuple(map(str, cohort))
+    return Received(replies.rows, federation.counts(cohort), clients, federation.layout, replies.buffers)
 
 
-def election(updates: Updates, malicious: Sequence[bool], verdict: Verdict) -> Record:
+def judge(received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float) -> Outcome:
+    """Judge a round; where nobody, or not even the server, trained anything finite, the run is over."""
+    try:
+        return judge_round(received, defense, context, buffers)
+    except UpdateError as error:
+        advice = f"try a training.lr below {rate}"
+        raise UpdateError(f"training diverged in round {context.round}: {error}; {advice}") from error
+
+
+def forget_lessons(memory: Memory, before: Memory, dropped: Iterable[Dropped]) -> None:
+    """Let dropped clients know what they knew before the round: what broke their models may be in what they keep."""
+    for client in {fault.client for fault in dropped} & memory.keys():
+        del memory[client]
+        if client in before:
+            memory[client] = before[client]
+
+
+def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
     """Who was there, who was elected, and why."""
-    elected, products = verdict.elected.tolist(), updates.products()
-    false_positive_rate, false_negative_rate = error_rates(malicious, elected)
-    return {
-        "participants": list(updates.clients),
-        "malicious": list(malicious),
+    updates, products = outcome.updates, outcome.updates.products()
+    infected = list(malicious.values())
+    elected = align(updates, outcome.elected.tolist(), malicious, False)
+    false_positive_rate, false_negative_rate = error_rates(infected, elected)
+    record = {
+        "participants": list(malicious),
+        "malicious": infected,
         "elected": elected,
         "false_positive_rate": false_positive_rate,
         "false_negative_rate": false_negative_rate,
-        "facts": {name: plain(fact) for name, fact in verdict.facts.items() if not name.startswith(TIMES)},
-        "map": main_directions(products).tolist(),
-        "distances": distances(products, malicious),
+        "facts": {
+            name: align_fact(updates, fact, malicious)
+            for name, fact in outcome.facts.items()
+            if not name.startswith(TIMES)
+        },
+        "map": align(updates, main_directions(products).tolist(), malicious),
+        "distances": distances(products, [malicious[client] for client in updates.clients]),
     }
+    if outcome.dropped:
+        record["dropped"] = {fault.client: fault.reason for fault in outcome.dropped}
+    if outcome.kept is not None:
+        record["kept"] = outcome.kept
+    return record
 
 
-def times(verdict: Verdict) -> dict[str, float]:
+def align(updates: Updates, values: Sequence[Any], participants: Iterable[str], absent: Any = None) -> list[Any]:
+    """What there is of each update, in the order of all participants."""
+    known = dict(zip(updates.clients, values, strict=True))
+    return [known.get(client, absent) for client in participants]
+
+
+def align_fact(updates: Updates, fact: Any, participants: Iterable[str]) -> Any:
+    """A fact as JSON knows it; one with a value an update has a value a participant."""
+    is_column = isinstance(fact, Tensor) and fact.shape == (len(updates),)
+    return align(updates, fact.tolist(), participants) if is_column else plain(fact)
+
+
+def times(facts: Mapping[str, Any]) -> dict[str, float]:
     """What the defense says of its own time."""
-    named = {name: float(fact) for name, fact in verdict.facts.items() if name.startswith(TIMES)}
+    named = {name: float(fact) for name, fact in facts.items() if name.startswith(TIMES)}
     return {name.removeprefix(TIMES): value for name, value in named.items()}
 
 

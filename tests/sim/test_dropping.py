@@ -1,0 +1,240 @@
+"""Runs in which the training of some clients diverges: these are dropped, and the run goes on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from snowball.defenses import DEFENSES, FedAvg, Lesson
+from snowball.defenses import State as LessonState
+from snowball.errors import UpdateError
+from snowball.guard import Guard, Reply
+from snowball.models import MODELS, ModelInfo
+from snowball.records import RunFolder
+from snowball.server import Dropped
+from snowball.sim.engine import Engine, Replies, Serial
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.local import LocalTraining
+from snowball.sim.loop import first_state, forget_lessons, simulate
+from snowball.sim.processes import Processes
+from snowball.sim.run import is_finished, run
+from snowball.sim.state import State
+from snowball.sim.vmap import Stacked
+from snowball.updates import Updates
+
+MakeExperiment = Callable[..., Experiment]
+Record = dict[str, Any]
+
+
+class Diverging(Serial):
+    """Trains as `Serial` does, but for some places of a round's cohort, whose rows are not finite."""
+
+    def __init__(self, federation: Federation, places: Mapping[int, Sequence[int]]) -> None:
+        super().__init__(federation)
+        self.places = places
+
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
+        replies = super().train(state, cohort, round)
+        for place in self.places.get(round, ()):
+            replies.rows[place, 5:] = torch.nan
+        return replies
+
+
+def diverging(**places: Sequence[int]) -> Callable[[Federation], Engine]:
+    """An engine in which these places of rounds diverge: `r2=[0, 3]`."""
+    return partial(Diverging, places={int(name[1:]): chosen for name, chosen in places.items()})
+
+
+def timeless(records: Sequence[Record]) -> list[Record]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def watch(experiment: Experiment, engine: Any) -> tuple[list[Record], list[Updates]]:
+    """The records of a run, and what its defense was given."""
+    seen: list[Updates] = []
+
+    def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
+        assert len(malicious) == len(updates)
+        seen.append(Updates(updates.values.clone(), updates.examples, updates.clients, updates.layout))
+
+    return list(simulate(Federation.of(experiment), engine, observe=observe)), seen
+
+
+def test_a_round_says_who_was_dropped_and_the_run_goes_on(tiny: MakeExperiment) -> None:
+    experiment = tiny("rounds=3", "defense.name=krum")
+    records, seen = watch(experiment, diverging(r2=[1, 3]))
+    first, second, third = records
+    assert not {"dropped", "kept"} & (first.keys() | third.keys())
+    clients = second["participants"]
+    assert second["dropped"] == {clients[1]: "not-finite", clients[3]: "not-finite"}
+    assert "kept" not in second
+    assert seen[1].clients == tuple(clients[place] for place in (0, 2, 4))
+    assert not second["elected"][1]
+    assert not second["elected"][3]
+    assert len(second["elected"]) == len(second["malicious"]) == 5
+    for column in (second["map"], second["facts"]["scores"]):
+        assert [place for place, value in enumerate(column) if value is None] == [1, 3]
+    assert second["facts"]["tolerated"] == 0
+    assert timeless(records[:1]) == timeless(watch(tiny("rounds=1", "defense.name=krum"), Serial)[0])
+
+
+def test_who_is_dropped_counts_as_not_elected(tiny: MakeExperiment) -> None:
+    (whole,), _ = watch(tiny("rounds=1", "defense.name=fedavg"), Serial)
+    (attacker,) = (place for place, bad in enumerate(whole["malicious"]) if bad)
+    others = [place for place in range(5) if place != attacker]
+    (record,), _ = watch(tiny("rounds=1", "defense.name=fedavg"), diverging(r1=[attacker, others[0]]))
+    assert (whole["false_positive_rate"], whole["false_negative_rate"]) == (1, 0)
+    assert (record["false_positive_rate"], record["false_negative_rate"]) == (0, 1 / 4)
+    assert record["distances"]["between"] is None  # of the infected there is no update
+    assert record["distances"]["benign"] > 0
+
+
+@pytest.mark.parametrize("engine", [partial(Processes, workers=2), Stacked])
+def test_engines_drop_the_same_clients(tiny: MakeExperiment, engine: Any) -> None:
+    experiment = tiny("rounds=1", "training.lr=1e6", "defense.name=fedavg")  # clients of one batch take one step
+    (serial,), _ = watch(experiment, Serial)
+    (other,), _ = watch(experiment, engine)
+    assert 0 < len(serial["dropped"]) < 5
+    assert other["dropped"] == serial["dropped"]
+    assert (
+        other["elected"] == serial["elected"] == [client not in serial["dropped"] for client in serial["participants"]]
+    )
+
+
+@pytest.mark.parametrize("defense", ["crfl", "fldetector", "foolsgold", "fltrust", "deepsight", "intersection"])
+def test_defenses_that_remember_trust_probe_or_predict_go_on(tiny: MakeExperiment, defense: str) -> None:
+    small = {"crfl": ["defense.copies=2"], "deepsight": ["defense.probes=20"]}
+    experiment = tiny("rounds=3", f"defense.name={defense}", "cohort=8", *small.get(defense, []))
+    records, seen = watch(experiment, diverging(r1=[0], r2=[1, 2]))
+    assert [len(record.get("dropped", {})) for record in records] == [1, 2, 0]
+    assert [len(updates) for updates in seen] == [7, 6, 8]
+    assert not any("kept" in record for record in records)
+
+
+def test_too_few_for_the_defense_leave_the_model_as_it_was(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny("rounds=3", "defense.name=krum", "defense.tolerate=2"))
+    state, bases = first_state(federation), []
+    with closing(simulate(federation, diverging(r2=[0]), state)) as running:
+        records = [(record, bases.append(state.base))[0] for record in running]
+    assert records[1]["kept"] == "tolerating 2 needs over 4 updates, got 4"
+    assert records[1]["elected"] == [False] * 5
+    assert records[1]["false_negative_rate"] == 1
+    assert (records[1]["facts"], len(records[1]["dropped"])) == ({}, 1)
+    assert torch.equal(bases[0], bases[1])
+    assert records[0]["main_accuracy"] == records[1]["main_accuracy"]
+    assert not torch.equal(bases[1], bases[2])
+
+
+def test_a_run_ends_where_nobody_is_left(tiny: MakeExperiment) -> None:
+    words = r"^training diverged in round 2: nobody is left to judge: .*; try a training\.lr below 0\.\d+$"
+    with pytest.raises(UpdateError, match=words):
+        watch(tiny("defense.name=fedavg"), diverging(r2=range(5)))
+
+
+def test_a_run_ends_where_the_server_itself_diverges(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LocalTraining, "trusted", lambda self, split, base, *_: torch.full_like(base, torch.inf))
+    words = r"^training diverged in round 1: the server's own update holds NaN or infinite numbers; try"
+    with pytest.raises(UpdateError, match=words):
+        watch(tiny("defense.name=fltrust"), Serial)
+
+
+@pytest.mark.parametrize("attack", ["ipm", "alie", "min-max", "min-sum", "adaptive", "model-replacement"])
+def test_attackers_do_not_look_at_what_is_not_finite(tiny: MakeExperiment, attack: str) -> None:
+    experiment = tiny("rounds=1", "defense.name=fedavg", f"attack.name={attack}", "attack.malicious=0.5", "cohort=6")
+    (record,), _ = watch(experiment, Serial)
+    attackers = [place for place, bad in enumerate(record["malicious"]) if bad]
+    benign = [place for place in range(6) if place not in attackers]
+    broken = sorted([attackers[0], benign[0]])
+    (record,), (updates,) = watch(experiment, diverging(r1=broken))
+    assert list(record["dropped"]) == [record["participants"][place] for place in broken]
+    assert updates.values.isfinite().all()
+    assert len(updates) == 4
+
+
+def test_an_attack_that_overflows_takes_out_its_own_clients_alone(tiny: MakeExperiment) -> None:
+    attack = ("attack.name=model-replacement", "attack.scale=1e300", "defense.name=fedavg")
+    records, _ = watch(tiny(*attack), Serial)
+    for record in records:
+        bad = [client for client, infected in zip(record["participants"], record["malicious"], strict=True) if infected]
+        assert list(record["dropped"]) == bad
+        assert (record["false_positive_rate"], record["false_negative_rate"]) == (0, 0)
+
+
+def test_a_resumed_run_has_the_same_records(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment, engine = tiny("rounds=4", "defense.name=foolsgold"), diverging(r2=[0], r4=[1, 2])
+    whole = list(run(experiment, tmp_path / "whole", engine))
+    with closing(run(experiment, tmp_path / "parts", engine)) as running:
+        parts = [next(running) for _ in range(2)]
+    parts += run(experiment, tmp_path / "parts", engine, resume=True)
+    assert timeless(parts) == timeless(whole)
+    assert RunFolder.open(tmp_path / "whole").rounds() == whole
+    assert is_finished(tmp_path / "whole", experiment)
+
+
+def test_a_run_in_which_nothing_is_dropped_has_no_word_of_it(tiny: MakeExperiment, tmp_path: Path) -> None:
+    list(run(tiny("rounds=1"), tmp_path / "run"))
+    text = (tmp_path / "run" / "rounds.jsonl").read_text() + (tmp_path / "run" / "summary.json").read_text()
+    assert '"dropped"' not in text
+    assert '"kept"' not in text
+
+
+@dataclass(frozen=True)
+class Teaching(FedAvg):
+    """Has clients train nothing and count their lessons."""
+
+    def train(self, lesson: Lesson) -> LessonState:
+        return {"lessons": (lesson.state or {"lessons": 0})["lessons"] + 1}
+
+
+def test_dropped_clients_keep_nothing_of_a_round(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEFENSES, "teaching", Teaching)
+    federation = Federation.of(tiny("rounds=2", "cohort=8", "attack.name=none", "defense.name=teaching"))
+    state = first_state(federation)
+    first, second = simulate(federation, diverging(r1=[0], r2=[1]), state)
+    lessons = {client: kept["lessons"] for client, kept in state.clients.items()}
+    assert lessons[first["participants"][0]] == lessons[second["participants"][1]] == 1
+    assert sorted(lessons.values()) == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+def test_what_dropped_clients_knew_before_stays() -> None:
+    memory = {"1": {"new": 1}, "2": {"new": 2}, "3": {"new": 3}}
+    forget_lessons(memory, {"1": {"old": 1}, "4": {"old": 4}}, [Dropped(each, "not-finite", "") for each in "1247"])
+    assert memory == {"1": {"old": 1}, "3": {"new": 3}}
+
+
+class Normed(nn.Module):
+    """A dense layer with batch normalisation."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, classes), nn.BatchNorm1d(classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.layers(inputs)
+        return scores
+
+
+def test_a_guard_makes_the_same_model_of_what_a_cohort_sends(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "normed", ModelInfo("", "", Normed))
+    federation = Federation.of(tiny("rounds=1", "model.name=normed", "defense.name=fedavg"))
+    state, before = first_state(federation), first_state(federation)
+    (record,) = simulate(federation, diverging(r1=[2]), state)
+    cohort = [int(client) for client in record["participants"]]
+    sent = Diverging(federation, {1: [2]}).train(before, cohort, 1)
+    replies = [
+        Reply(str(client), examples, {**federation.layout.split(before.base + row), **buffers})
+        for client, examples, row, buffers in zip(cohort, federation.counts(cohort).tolist(), *sent, strict=True)
+    ]
+    judgement = Guard(FedAvg())({**federation.layout.split(before.base), **before.buffers}, replies)
+    assert [fault["client"] for fault in judgement.entry["dropped"]] == list(record["dropped"])
+    for name, tensor in {**federation.layout.split(state.base), **state.buffers}.items():
+        torch.testing.assert_close(judgement.tensors[name], tensor, rtol=0, atol=1e-6)
