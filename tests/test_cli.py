@@ -83,6 +83,29 @@ def test_the_folder_is_named_for_preset_and_seed(call: Call, tmp_path: Path, mon
     assert (tmp_path / "runs" / "demo-7" / "run.json").exists()
 
 
+def test_rounds_and_reports_say_who_was_dropped(call: Call, tmp_path: Path) -> None:
+    overflowing = ["--set", "attack.name=model-replacement", "--set", "attack.scale=1e300"]
+    strict = ["--set", "defense.name=krum", "--set", "defense.tolerate=1"]
+    run = ["run", "demo", *ASSIGNMENTS, *overflowing, *strict, "--engine", "serial", "--out", tmp_path / "run"]
+    code, output, _ = call(*run)
+    assert code == 0
+    (client,) = RunFolder.open(tmp_path / "run").rounds()[0]["dropped"]
+    stays = "the model stays: tolerating 1 needs over 3 updates, got 3"
+    assert f"0 of 4 elected, dropped: {client} (not-finite), {stays}\n" in output
+    said = f"run: Dropped: {client} (1 × not-finite). The model stayed as it was in round 1.\n"  # noqa: RUF001
+    assert output.endswith(said)
+    code, output, _ = call("report", tmp_path / "run", "--html", tmp_path / "report.html")
+    assert code == 0
+    assert said in output
+
+
+def test_a_run_that_nobody_is_left_of_ends_in_a_sentence(call: Call, tmp_path: Path) -> None:
+    diverging = ["--set", "training.lr=1e20", "--set", "training.epochs=2", "--out", tmp_path / "run"]
+    words = fault(call, "run", "demo", *ASSIGNMENTS, "--engine", "serial", *diverging)
+    assert words.startswith("snowball: training diverged in round 1: nobody is left to judge: of client ")
+    assert words.endswith("holds NaN or infinite numbers; try a training.lr below 1e+20")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -138,9 +138,9 @@ def error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[flo
 def summarise(rounds: Sequence[Record]) -> dict[str, Any]:
     """A run's headline: its best round and the backdoor of that round, its last round, the election over all rounds.
 
-    `top_down` has the election over the rounds with a top-down election alone, None where there are none. Where clients were
-    dropped, `dropped` says for which reasons and how often each; where the global model stayed as it was, `kept` has
-    the rounds.
+    `top_down` has the election over the rounds with a top-down election alone, None where there are none. Where clients
+    were dropped, `dropped` says for which reasons and how often each; where the global model stayed as it was, `kept`
+    has the rounds.
     """
     evaluated = [record for record in rounds if record["main_accuracy"] is not None]
     grown = [record for record in rounds if has_top_down(record)]

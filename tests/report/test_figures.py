@@ -178,6 +178,15 @@ def test_a_scatter_plot_marks_who_is_infected_and_who_was_elected(tmp_path: Path
     assert len(named.panels[0].series[0].points[0].runs) == 1
 
 
+def test_who_was_dropped_is_no_point(tmp_path: Path) -> None:
+    def broken(at: At, number: int) -> Record:
+        record = round_of(at, number) | {"map": [[2, 1], None, None, [3, 1]]}
+        return record | {"dropped": dict.fromkeys(record["participants"][1:3], "not-finite")}
+
+    figure = one(tmp_path, {"kind": "scatter", "panels": "defense.name"}, make_round=broken)
+    assert sum(len(series.points) for series in figure.panels[0].series) == 2
+
+
 def test_a_scatter_plot_may_be_of_codes(tmp_path: Path) -> None:
     def coded(at: At, number: int) -> Record:
         facts = {"code.second": [5, 6, 7, "8"], "code.first": [1.5, 2, None, 4], "votes": [9, 9, 9, 9]}

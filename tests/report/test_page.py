@@ -2,7 +2,9 @@ import base64
 import json
 import re
 import runpy
+import shutil
 import struct
+import subprocess
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -277,3 +279,50 @@ def test_a_record_of_data_cannot_grow_without_end(tmp_path: Path) -> None:
     table = page.split('<table id="loaded">')[1].split("</table>")[0]
     assert len(table) < 8000
     assert table.count("<div title") == 20
+
+
+NODE = shutil.which("node")
+
+STUBS = """
+const fields = {};
+const find = (id) => (fields[id] ??= { setAttribute() {}, replaceChildren() {}, tHead: fake(), tBodies: [fake()] });
+const fake = () => ({ rows: [], replaceChildren(...made) { this.rows = made; } });
+const element = (tag, text) => ({ text, cells: [], append(...made) { this.cells.push(...made); } });
+const percent = String, digits = String, plain = String, colour = String, axis = Object;
+const nothing = () => undefined, opened = new Map(), draw = (place, traces) => Object.assign(place, { traces });
+"""
+
+ASKS = """
+opened.set(-1, JSON.parse(require("fs").readFileSync(0, "utf8")));
+chosen.fact = "votes";
+describe(); drawMap(); drawEvidence(); fillPicks();
+const points = find("map").traces.flatMap((trace) => trace.x);
+const picks = find("picks").tBodies[0].rows.map((row) => row.cells.map((cell) => cell.text));
+const [words, led] = ["round-words", "lead"].map((id) => find(id).textContent);
+console.log(JSON.stringify({ words, led, points, picks, fate: fate(record(), 1) }));
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_page_says_who_was_dropped_and_why_the_model_stays() -> None:
+    """The script's own functions, without a browser around them."""
+    facts = {"order": [0, None, 1, -1], "margin": [None, None, 0.5, None], "score": [None, None, 2.0, 1.0]}
+    record = {
+        "round": 1, "participants": ["a", "b", "c", "d"], "malicious": [False, True, False, False],
+        "elected": [True, False, True, False], "main_accuracy": 0.5, "backdoor_accuracy": None,
+        "false_positive_rate": 0.0, "false_negative_rate": 0.25, "seconds": {}, "distances": None,
+        "facts": {**facts, "votes": [3.0, None, 2.0, 1.0]}, "map": [[1, 0], None, [2, 0], [3, 0]],
+        "dropped": {"b": "not-finite"}, "kept": "too few",
+    }  # fmt: skip
+    folder = Path(__file__).parents[2] / "src/snowball/report"
+    script = STUBS + "".join((folder / name).read_text() for name in ("elections.js", "participants.js")) + ASKS
+    asked = [NODE or "", "-e", script]
+    run = subprocess.run(asked, input=json.dumps(block({}, [record])), capture_output=True, text=True, check=True)
+    seen = json.loads(run.stdout)
+    assert seen["words"].endswith(" Dropped: b (not-finite). The model stays as it was: too few.")
+    assert "the first left out, d," in seen["led"]
+    assert seen["points"] == [3, 1, 2]
+    assert ["dropped: not-finite", "b", "◆ infected"] in [row[:3] for row in seen["picks"]]
+    assert seen["fate"] == "infected, dropped: not-finite"
+    ordinary = {name: value for name, value in record.items() if name not in ("dropped", "kept")}
+    assert block({}, [ordinary])["rounds"][0]["dropped"] == {}

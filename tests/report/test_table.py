@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from snowball.errors import RunError
-from snowball.records import RunFolder
+from snowball.records import RunFolder, write_json
 from snowball.report import HEADERS, find_runs, markdown, table
 from snowball.report.table import duration
 
@@ -87,3 +87,12 @@ def test_no_run_is_an_error(tmp_path: Path, name: str) -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_summary_of_dropped_clients_that_cannot_be_is_made_anew(make_run: Make, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", "fedavg", rounds=2, dropped={"client-7": "not-finite"}, kept="too few")
+    row = table([run])[0]
+    assert (row.dropped, row.kept) == ({"client-7": {"not-finite": 2}}, [1, 2])
+    for change in ({"dropped": {"client-7": 2}}, {"kept": "1"}):
+        write_json(run.path / "summary.json", {**(run.summary() or {}), **change})
+        assert table([run])[0] == row

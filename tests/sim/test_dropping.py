@@ -1,5 +1,6 @@
 """Runs in which the training of some clients diverges: these are dropped, and the run goes on."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from snowball.errors import UpdateError
 from snowball.guard import Guard, Reply
 from snowball.models import MODELS, ModelInfo
 from snowball.records import RunFolder
+from snowball.report import find_runs, story, table, write_html
 from snowball.server import Dropped
 from snowball.sim.engine import Engine, Replies, Serial
 from snowball.sim.experiment import Experiment
@@ -178,11 +180,28 @@ def test_a_resumed_run_has_the_same_records(tiny: MakeExperiment, tmp_path: Path
     assert is_finished(tmp_path / "whole", experiment)
 
 
+def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny("rounds=3", "defense.name=krum", "defense.tolerate=2")
+    records = list(run(experiment, tmp_path / "run", diverging(r1=[0], r3=[2])))
+    who = [next(iter(records[round]["dropped"])) for round in (0, 2)]
+    summary = RunFolder.open(tmp_path / "run").summary()
+    assert summary is not None
+    assert summary["kept"] == [1, 3]
+    assert sum(counts["not-finite"] for counts in summary["dropped"].values()) == 2
+    assert summary["dropped"].keys() == set(who)
+    words = story(table(find_runs([tmp_path / "run"])))
+    assert "The model stayed as it was in rounds 1 and 3." in words
+    assert re.search(rf"Dropped: {who[0]} \([12] × not-finite\)", words)  # noqa: RUF001
+    write_html(find_runs([tmp_path / "run"]), tmp_path / "report.html")
+
+
 def test_a_run_in_which_nothing_is_dropped_has_no_word_of_it(tiny: MakeExperiment, tmp_path: Path) -> None:
     list(run(tiny("rounds=1"), tmp_path / "run"))
+    folder = RunFolder.open(tmp_path / "run")
     text = (tmp_path / "run" / "rounds.jsonl").read_text() + (tmp_path / "run" / "summary.json").read_text()
     assert '"dropped"' not in text
     assert '"kept"' not in text
+    assert "Dropped" not in story(table([folder]))
 
 
 @dataclass(frozen=True)

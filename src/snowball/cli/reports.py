@@ -13,7 +13,7 @@ from snowball.errors import MissingExtra, RunError
 
 if TYPE_CHECKING:
     from snowball.records import RunFolder
-    from snowball.report import Sweep
+    from snowball.report import Row, Sweep
     from snowball.report.figures import Figure
 
 RUN_WIDTH = 16
@@ -115,14 +115,27 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
 
     from snowball.report import HEADERS, table
 
-    runs = [row.cells() for row in table(folders, faults)]
+    rows = table(folders, faults)
+    runs = [row.cells() for row in rows]
     console = Console(width=None if sys.stdout.isatty() else WIDE + max((len(cells[0]) for cells in runs), default=0))
     if console.width >= WIDE:
         console.print(grid([HEADERS, *runs]))
-        return
-    fitting = columns_in(console.width, HEADERS, runs) if runs else 1
-    for start in range(0, len(runs), fitting):
-        console.print(grid(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
+    else:
+        fitting = columns_in(console.width, HEADERS, runs) if runs else 1
+        for start in range(0, len(runs), fitting):
+            console.print(grid(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
+    show_exceptions(rows)
+
+
+def show_exceptions(rows: "Iterable[Row]") -> None:
+    """Say which runs dropped clients, or left the model as it was."""
+    from snowball.report.audit import visible
+    from snowball.report.story import exceptions
+    from snowball.report.sweeps import LONGEST
+
+    for row in rows:
+        if said := exceptions(row):
+            typer.echo(visible(f"{row.name}: {said}", LONGEST))
 
 
 def columns_in(width: int, headers: Iterable[str], runs: Iterable[Iterable[str]]) -> int:

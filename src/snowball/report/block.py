@@ -40,6 +40,8 @@ def _round(record: Record) -> dict[str, Any]:
         "map": short(record["map"], DIGITS),
         "columns": columns,
         "numbers": numbers,
+        "dropped": record.get("dropped", {}),
+        "kept": record.get("kept"),
     }
 
 

@@ -7,6 +7,9 @@ const looks = [ // of each state
   { tone: "benign", fill: "benign", hatch: "benign", symbol: "circle" },
 ];
 const state = (entry, index) => (entry.malicious[index] ? (entry.elected[index] ? 0 : 1) : entry.elected[index] ? 3 : 2);
+const isDropped = (entry, row) => Object.hasOwn(entry.dropped, entry.clients[row]);
+const fate = (entry, row) => // for figures
+  isDropped(entry, row) ? `${entry.malicious[row] ? "infected" : "benign"}, dropped: ${plain(entry.dropped[entry.clients[row]])}` : states[state(entry, row)];
 const count = (entry, wanted) => entry.clients.filter((_, index) => wanted.includes(state(entry, index))).length;
 const chosen = { run: -1, round: 0, fact: "", theme: "", compared: null }; // round and runs are places, not numbers or names
 const run = () => opened.get(chosen.run);
@@ -18,7 +21,7 @@ function drawMap() {
   const entry = record();
   if (!entry.map) return nothing(find("map"), lacks("map of the updates", run().rounds.some((each) => each.map)));
   const traces = looks.map(({ symbol, tone }, wanted) => {
-    const rows = entry.clients.map((_, index) => index).filter((index) => state(entry, index) === wanted);
+    const rows = entry.clients.map((_, index) => index).filter((index) => entry.map[index] && state(entry, index) === wanted);
     return {
       x: rows.map((row) => entry.map[row][0]), y: rows.map((row) => entry.map[row][1]), mode: "markers", type: "scatter",
       marker: { symbol, size: 10, color: colour(tone), line: { width: symbol.endsWith("open") ? 1.8 : 0.5, color: colour(tone) } },
@@ -27,7 +30,7 @@ function drawMap() {
   });
   const bare = (title) => axis({ title, showticklabels: false, showgrid: true, nticks: 6 });
   const extra = { xaxis: bare("first direction"), yaxis: bare("second direction"), margin: { l: 28, r: 12, t: 8, b: 32 } };
-  return draw(find("map"), traces, extra, `Map of ${entry.clients.length} updates of round ${entry.round}.`);
+  return draw(find("map"), traces, extra, `Map of ${entry.map.filter(Boolean).length} updates of round ${entry.round}.`);
 }
 
 function drawEvidence() {
@@ -84,7 +87,7 @@ function drawGrid() {
     type: "heatmap", x: numbered(), z: cells(state), zmin: -0.5, zmax: 3.5, showscale: false,
     colorscale: tones.flatMap((tone, step) => [[step / 4, tone], [(step + 1) / 4, tone]]),
     xgap: columns.length > 100 ? 0 : 2,
-    text: cells((entry, row) => `Round ${entry.round}, ${plain(entry.clients[row])}: ${states[state(entry, row)]}`),
+    text: cells((entry, row) => `Round ${entry.round}, ${plain(entry.clients[row])}: ${fate(entry, row)}`),
     hovertemplate: "%{text}<extra></extra>", hoverongaps: false,
   };
   const extra = {

@@ -229,7 +229,11 @@ def _scatter(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds)
     marks: dict[str, list[Point]] = {name: [] for name in MARKS.values()}
     places = record["map"] or () if request.of == "updates" else zip(*record["facts"].values(), strict=False)
     for bad, chosen, place in zip(record["malicious"], record["elected"], places, strict=False):
-        if len(place) == 2 and all(isinstance(number, int | float) and abs(number) <= HIGHEST for number in place):
+        if (
+            place
+            and len(place) == 2
+            and all(isinstance(number, int | float) and abs(number) <= HIGHEST for number in place)
+        ):
             marks[MARKS[bad, chosen]].append(Point(place[0], place[1], None, (run.name,)))
     return tuple(Series(name, tuple(points)) for name, points in marks.items() if points)
 

@@ -5,7 +5,7 @@ const best = (rows, of) => rows.reduce((a, b) => (of(b) > of(a) ? b : a));
 // The last one elected, the first left out and what lies between them.
 function lead(entry) {
   const rows = entry.clients.map((_, row) => row);
-  const out = rows.filter((row) => !entry.elected[row]);
+  const out = rows.filter((row) => !entry.elected[row] && !isDropped(entry, row));
   const { order, margin, score, votes } = entry.columns;
   if (!order || !margin || !out.length) return gap(entry, chosen.fact, rows);
   const last = Math.max(...order);
@@ -42,6 +42,7 @@ function leadWords(entry) {
 const picked = { votes: "Votes", score: "Score", margin: "Lead over the runner-up" };
 
 function step(entry, row) {
+  if (isDropped(entry, row)) return `dropped: ${entry.dropped[entry.clients[row]]}`;
   if (!entry.elected[row]) return "left out";
   const order = entry.columns.order && entry.columns.order[row];
   if (!order) return order === 0 ? "seated first" : "elected";
@@ -70,13 +71,19 @@ function fillPicks() {
   find("numbers").textContent = Object.entries(entry.numbers).map(([name, value]) => `${name} ${digits(value)}`).join(" · ");
 }
 
+// Who was dropped and why, and why the model stays, where that is so.
+function exceptions(entry) {
+  const dropped = Object.entries(entry.dropped).map(([client, reason]) => `${client} (${reason})`);
+  return `${dropped.length ? ` Dropped: ${dropped.join(", ")}.` : ""}${entry.kept === null ? "" : ` The model stays as it was: ${entry.kept}.`}`;
+}
+
 function describe() {
   const entry = record();
   const infected = count(entry, [0, 1]);
   const among = infected ? `, among them ${count(entry, [0])} of ${infected} infected` : "; none was infected";
   const backdoor = entry.backdoor === null ? "" : `, backdoor ${percent(entry.backdoor)}`;
   find("round-words").textContent =
-    `${count(entry, [0, 3])} of ${entry.clients.length} elected${among}. Main accuracy ${percent(entry.main)}${backdoor}.`;
+    `${count(entry, [0, 3])} of ${entry.clients.length} elected${among}. Main accuracy ${percent(entry.main)}${backdoor}.${exceptions(entry)}`;
   find("lead").textContent = leadWords(entry);
   find("round").max = run().rounds.length - 1;
   find("round").value = chosen.round;

@@ -1,6 +1,6 @@
 """The runs in words, made from the table's numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from snowball.report.table import Row
 
@@ -58,7 +58,23 @@ def _run_sentence(row: Row) -> str:
     text = f"The last model of {row.name} is right on {_share(row.last_main_accuracy)} of clean samples"
     if row.last_backdoor_accuracy is not None:
         text += f" and does as the attacker likes with {_share(row.last_backdoor_accuracy)} of triggered ones"
-    return text + _election(row) + "." + _best_round(row)
+    return " ".join(filter(None, (text + _election(row) + "." + _best_round(row), exceptions(row))))
+
+
+def exceptions(row: Row) -> str:
+    """Who was dropped and why, and which rounds left the model as it was; nothing where all went as usual."""
+    dropped = [f"{client} {_times(reasons)}" for client, reasons in row.dropped.items()]
+    sentences = [f"Dropped: {listing(dropped)}."] if dropped else []
+    if row.kept:
+        rounds = "round" if len(row.kept) == 1 else "rounds"
+        sentences.append(f"The model stayed as it was in {rounds} {listing([str(round) for round in row.kept])}.")
+    return " ".join(sentences)
+
+
+def _times(reasons: Mapping[str, int]) -> str:
+    """How often a client was dropped for each reason."""
+    counted = ", ".join(f"{count} × {reason}" for reason, count in reasons.items())  # noqa: RUF001
+    return f"({counted})"
 
 
 def _election(row: Row) -> str:

@@ -2,9 +2,9 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,12 @@ ABSENT = "–"  # noqa: RUF001
 
 @dataclass(frozen=True)
 class Row:
-    """One run's numbers; accuracies and rates are fractions, None where there is nothing to measure."""
+    """One run's numbers; accuracies and rates are fractions, None where there is nothing to measure.
+
+    Attributes:
+        dropped: how often each client was dropped, by reason.
+        kept: the rounds that left the global model as it was.
+    """
 
     name: str
     defense: str
@@ -39,6 +44,8 @@ class Row:
     false_positive_rate: float | None
     false_negative_rate: float | None
     seconds: float
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    kept: Sequence[int] = ()
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, a cell for each of `HEADERS`."""
@@ -135,9 +142,12 @@ def read_summary(folder: RunFolder) -> dict[str, Any] | None:
 
     `top_down` may be missing: summaries of earlier versions have none.
     """
-    if (summary := folder.summary()) is not None:
-        conform(summary, SUMMARY_FIELDS, f"{folder.path / SUMMARY} is of another version", {"top_down": None})
-    return summary
+    if (summary := folder.summary()) is None:
+        return None
+    unless_given: dict[str, Any] = {"dropped": {}, "kept": []}
+    said = f"{folder.path / SUMMARY} is of another version"
+    conform(summary, SUMMARY_FIELDS, said, {**unless_given, "top_down": None})
+    return {**unless_given, **summary}
 
 
 def _is_headline(value: Any) -> bool:
@@ -156,6 +166,10 @@ def _is_top_down(value: Any) -> bool:
     )
 
 
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(count) is int and count > 0 for count in value.values())
+
+
 def _is_share(value: Any) -> bool:
     return value is None or is_between(value, 1)
 
@@ -172,6 +186,8 @@ SUMMARY_FIELDS: dict[str, Callable[[Any], bool]] = {
     "false_negative_rate": _is_share,
     "top_down": _is_top_down,
     "seconds": lambda value: isinstance(value, dict) and all(is_between(time, MOST_SECONDS) for time in value.values()),
+    "dropped": lambda value: isinstance(value, dict) and all(map(_are_counts, value.values())),
+    "kept": lambda value: isinstance(value, list) and all(type(round) is int for round in value),
 }
 """What a summary holds, and the check of each."""
 
@@ -220,6 +236,8 @@ def _row(name: str, folder: RunFolder) -> Row:
         false_positive_rate=summary["false_positive_rate"],
         false_negative_rate=summary["false_negative_rate"],
         seconds=sum(summary["seconds"].get(stage, 0.0) for stage in STAGES),
+        dropped=summary.get("dropped", {}),
+        kept=summary.get("kept", ()),
     )
 
 
