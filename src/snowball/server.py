@@ -14,7 +14,7 @@ from torch import Tensor
 from snowball.buffers import Buffers, aggregate
 from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import everyone
-from snowball.errors import SnowballError, UpdateError
+from snowball.errors import SettingError, UpdateError
 from snowball.updates import Layout, Updates, sum_squares
 
 NOT_FINITE = "not-finite"
@@ -98,7 +98,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
     try:
         verdict = ask(defense, updates, context)
         after = apply_verdict(verdict, updates, received.buffers, base, buffers)
-    except SnowballError as error:
+    except (SettingError, UpdateError) as error:  # a damaged state is another thing, and ends a run
         return Outcome(updates, dropped, ~everyone(updates), {}, base, buffers, context.state, str(error))
     return Outcome(updates, dropped, verdict.elected, verdict.facts, *after, verdict.state)
 
