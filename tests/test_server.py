@@ -24,7 +24,7 @@ from snowball.defenses import (
     Snowball,
     Verdict,
 )
-from snowball.errors import UpdateError
+from snowball.errors import RunError, UpdateError
 from snowball.guard import Guard, Reply
 from snowball.server import NOT_FINITE, Dropped, Outcome, Received, judge_round
 from snowball.updates import Layout, Updates
@@ -220,3 +220,8 @@ def test_a_guard_makes_the_same_model_of_the_same_replies_to_the_bit(
     assert dropped == {fault.client: (fault.reason, fault.detail) for fault in outcome.dropped}
     elected = [client for client, chosen in zip(outcome.updates.clients, outcome.elected, strict=True) if chosen]
     assert judgement.averaged == tuple(sorted(elected))
+
+
+def test_a_state_that_no_round_left_is_an_error_and_not_a_reason_to_keep_the_model() -> None:
+    with pytest.raises(RunError, match="the defense's state is damaged"):
+        judge(receive(range(5)), FoolsGold(), round=2, state={"clients": {"site-00": {"round": 1, "sum": BASE[:2]}}})
