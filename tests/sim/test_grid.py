@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from snowball.report.request import read_request
 from snowball.report.sweeps import METRICS, published_numbers
 from snowball.sim.experiment import Experiment, load, presets
 from snowball.sim.grid import Grid, as_toml, grids, read_grid, run_name
-from snowball.sim.settings import parse_assignment
+from snowball.sim.settings import ADDED, parse_assignment
 
 MakeExperiment = Callable[..., Experiment]
+ROOT = Path(__file__).parents[2]
 
 SMALL = """# Two defenses on the sample
 [table]
@@ -89,6 +91,42 @@ def test_what_takes_long_is_played_first_and_shown_where_it_stands(tmp_path: Pat
 def test_a_run_s_name_follows_from_all_of_its_settings_and_stays(tiny: MakeExperiment) -> None:
     assert run_name(tiny()) == "mnist-sample-cba-snowball-minus-3-a6b80ccc"
     assert run_name(tiny("data.alpha=1")) == run_name(tiny("data.alpha=1.0")) != run_name(tiny())
+
+
+PLAIN = "defense.clusters=2", "defense.ballot_floor=0.25"
+INSIDE = (
+    'defense.members=["flame", { name = "snowball-minus" }]',
+    'defense.members=["flame", { name = "snowball-minus", ballot_floor = 0.25 }]',
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"), [("snowball-minus", *PLAIN), ("intersection", *INSIDE)], ids=["plain", "inside"]
+)
+def test_a_setting_that_was_added_later_renames_only_the_runs_that_use_it(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, name: str, default: str, other: str
+) -> None:
+    unaware = without(tiny(f"defense.name={name}", default).settings(), "ballot_floor")
+    digest = hashlib.sha256(json.dumps(unaware, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    monkeypatch.setitem(ADDED, "ballot_floor", 0.5)
+    assert run_name(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
+    assert not run_name(tiny(f"defense.name={name}", other)).endswith(digest[:8])
+
+
+def without(settings: Any, name: str) -> Any:
+    """Settings as a version had them that did not know one of them."""
+    if isinstance(settings, list):
+        return [without(entry, name) for entry in settings]
+    if isinstance(settings, dict):
+        return {key: without(value, name) for key, value in settings.items() if key != name}
+    return settings
+
+
+def test_the_records_that_are_kept_have_the_names_that_their_settings_give() -> None:
+    kept = sorted((ROOT / "benchmarks" / "results" / "paper").glob("*/run.json"))
+    settings = {file.parent.name: json.loads(file.read_text(encoding="utf-8"))["settings"] for file in kept}
+    assert len(settings) > 100
+    assert [name for name, given in settings.items() if run_name(Experiment.parse(given)) != name] == []
 
 
 def test_a_name_from_elsewhere_leads_to_no_other_folder(tiny: MakeExperiment) -> None:

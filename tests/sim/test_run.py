@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from snowball.errors import RunError, SettingError
-from snowball.records import RunFolder
+from snowball.records import RunFolder, read_json, write_json
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.run import describe, flat, is_finished, run
+from snowball.sim.settings import ADDED
 from snowball.sim.state import State, save_state
 
 MakeExperiment = Callable[..., Experiment]
@@ -104,6 +105,19 @@ def test_resuming_with_other_settings_names_them(tiny: MakeExperiment, tmp_path:
     with pytest.raises(RunError) as caught:
         list(run(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
     assert "was started with seed = 3 and not 4, training.epochs = 1 and not 2: resume it with" in str(caught.value)
+
+
+def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(
+    tiny: MakeExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(1, tiny(), tmp_path)
+    description = read_json(tmp_path / "run.json")
+    del description["settings"]["defense"]["ballot_floor"]
+    write_json(tmp_path / "run.json", description)
+    monkeypatch.setitem(ADDED, "ballot_floor", 0.5)
+    with pytest.raises(RunError, match=r"was started with defense\.ballot_floor = 0\.5 and not 0\.25: resume"):
+        list(run(tiny("defense.ballot_floor=0.25"), tmp_path, resume=True))
+    assert [record["round"] for record in run(tiny(), tmp_path, resume=True)] == [2]
 
 
 def drop_last(path: Path) -> None:

@@ -15,7 +15,7 @@ from snowball.defenses.settings import Settings, require
 from snowball.errors import SettingError
 from snowball.sim.experiment import CHOICES, Experiment, Preset, presets
 from snowball.sim.grid_file import Block, GridFile, parse
-from snowball.sim.settings import flat
+from snowball.sim.settings import flat, without_added
 from snowball.tables import suggestion
 
 MOST = 10_000
@@ -156,8 +156,8 @@ def as_toml(value: Any) -> str:
 
 
 def run_name(experiment: Experiment) -> str:
-    """A run's name: what it is about, and a hash of all of its settings."""
+    """A run's name: what it is about, and a hash of all of its settings but those added since that change nothing."""
     settings = experiment.settings()
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()
+    canonical = json.dumps(without_added(settings), sort_keys=True, separators=(",", ":")).encode()
     parts = (str(flat(settings)[path]) for path in PLACE)
     return re.sub(r"[^\w.-]", "_", "-".join((*parts, hashlib.sha256(canonical).hexdigest()[:HASH])))

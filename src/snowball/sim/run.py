@@ -17,7 +17,7 @@ from snowball.sim.engine import Engine, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, first_state, simulate
-from snowball.sim.settings import flat
+from snowball.sim.settings import ADDED, flat, without_added
 from snowball.sim.state import State, load_state, save_state
 
 
@@ -72,10 +72,12 @@ def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     settings = folder.run.get("settings")
     if not isinstance(settings, dict):
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start anew")
-    before, now = flat(settings), flat(experiment.settings())
-    differing = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    before, now = (flat(without_added(each)) for each in (settings, experiment.settings()))
+    former = {name: ADDED.get(name.rpartition(".")[2]) for name in {**before, **now}}
+    before, now = former | before, former | now
+    differing = [name for name in former if before[name] != now[name]]
     if differing:
-        changes = ", ".join(f"{name} = {before.get(name)!r} and not {now.get(name)!r}" for name in differing)
+        changes = ", ".join(f"{name} = {before[name]!r} and not {now[name]!r}" for name in differing)
         raise RunError(f"{folder.path} was started with {changes}: resume it with the same settings or go elsewhere")
 
 
