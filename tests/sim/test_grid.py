@@ -106,19 +106,19 @@ INSIDE = (
 def test_a_setting_that_was_added_later_renames_only_the_runs_that_use_it(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, name: str, default: str, other: str
 ) -> None:
-    unaware = without(tiny(f"defense.name={name}", default).settings(), "ballot_floor")
+    unaware = without(tiny(f"defense.name={name}", default).settings(), {*ADDED, "ballot_floor"})
     digest = hashlib.sha256(json.dumps(unaware, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     monkeypatch.setitem(ADDED, "ballot_floor", 0.5)
     assert run_name(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
     assert not run_name(tiny(f"defense.name={name}", other)).endswith(digest[:8])
 
 
-def without(settings: Any, name: str) -> Any:
-    """Settings as a version had them that did not know one of them."""
+def without(settings: Any, names: set[str]) -> Any:
+    """Settings as a version had them that did not know some of them."""
     if isinstance(settings, list):
-        return [without(entry, name) for entry in settings]
+        return [without(entry, names) for entry in settings]
     if isinstance(settings, dict):
-        return {key: without(value, name) for key, value in settings.items() if key != name}
+        return {key: without(value, names) for key, value in settings.items() if key not in names}
     return settings
 
 

@@ -1,7 +1,9 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from snowball.defenses import Context, Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
@@ -154,6 +156,67 @@ def test_the_gap_statistic_has_an_answer_for_rows_that_coincide() -> None:
     assert gap_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
 
 
+def families(*centres: tuple[float, float]) -> Updates:
+    """Rows in families of four groups each: the gap peaks at the number of families, and higher at that of groups."""
+    corners = torch.cartesian_prod(torch.tensor([-1.0, 1.0]), torch.tensor([-1.0, 1.0]))
+    groups = torch.stack([torch.tensor(centre) + corners for centre in centres]).flatten(0, 1)
+    noise = 0.05 * torch.randn(96, 2, generator=torch.Generator().manual_seed(5))
+    return Updates.from_layers({"w": (groups[torch.arange(96) % len(groups)] + noise)[:, None]})
+
+
+TWO, THREE = families((0, 0), (10, 0)), families((0, 0), (10, 0), (0, 10))
+
+
+def plain_gap(updates: Updates, least: int, most: int) -> tuple[int, int]:
+    """What both rules find, by the letter: on the rows themselves, with scikit-learn's K-means."""
+    rows, draw, references = updates.values.double().numpy(), np.random.default_rng(0), 10
+
+    def scatters(points: np.ndarray) -> list[float]:
+        return [
+            float(np.log(KMeans(k, n_init=10, random_state=0).fit(points).inertia_)) for k in range(least, most + 2)
+        ]
+
+    drawn = np.array([scatters(draw.uniform(rows.min(0), rows.max(0), rows.shape)) for _ in range(references)])
+    gap = dict(enumerate(drawn.mean(0) - scatters(rows), least))
+    error = dict(enumerate(drawn.std(0) * np.sqrt(1 + 1 / references), least))
+    searched = range(least, most + 1)
+    first = next((k for k in searched if gap[k] >= gap[k + 1] - error[k + 1]), most)
+    return first, max(searched, key=lambda k: gap[k])
+
+
+@pytest.mark.parametrize(
+    ("updates", "least", "most", "first", "largest"),
+    [
+        (groups(4), 2, 6, 4, 4),
+        (TWO, 2, 9, 2, 8),
+        (TWO, 3, 9, 3, 8),
+        (TWO, 2, 6, 2, 2),
+        (THREE, 2, 6, 3, 3),
+    ],
+)
+def test_both_rules_of_the_gap_statistic(updates: Updates, least: int, most: int, first: int, largest: int) -> None:
+    assert plain_gap(updates, least, most) == (first, largest)
+    for rule, found in {"first": first, "largest": largest}.items():
+        settings: Any = {"gap_from": least, "gap_to": most, "gap_rule": rule}
+        assert SnowballMinus(**settings)(updates, Context(1)).state == {"clusters": found}
+
+
+@pytest.mark.parametrize(
+    ("settings", "clients", "found"),
+    [
+        ({"gap_from": 2, "gap_to": 2}, 20, 2),
+        ({"gap_from": 7, "gap_to": 7}, 20, 7),
+        ({"gap_from": 12}, 20, 10),  # half of them, whatever is asked for
+        ({"gap_from": 12}, 4, 3),
+    ],
+)
+def test_the_gap_statistic_stays_within_its_range_and_half_of_the_updates(
+    settings: dict[str, Any], clients: int, found: int
+) -> None:
+    verdict = SnowballMinus(**settings)(toy_round(clients=clients), Context(1))
+    assert verdict.facts["clusters"] == found
+
+
 def test_voting_ablations_by_hand(worked: Any) -> None:
     centre = VotingCenter(first_share=0.4)(worked.updates, Context(1))
     assert centre.elected.nonzero().flatten().tolist() == [1, 3, 4, 5]
@@ -189,6 +252,10 @@ def test_the_layers_that_vote() -> None:
         ({"grow_after": float("nan")}, "grow_after .* got nan"),
         ({"clusters": "11"}, "clusters must be 2 or more, or 'gap', got '11'"),
         ({"clusters": 3.0}, "clusters must be 2 or more, or 'gap', got 3.0"),
+        ({"gap_from": 1}, "gap_from must be a number of clusters, 2 or more, got 1"),
+        ({"gap_to": 4.0}, "gap_to must be a number of clusters, 2 or more, got 4.0"),
+        ({"gap_from": 9, "gap_to": 8}, "gap_to 8 is below gap_from 9"),
+        ({"gap_rule": "last"}, "gap_rule 'last' is not one of first, largest"),
         ({"judge": "jury"}, "judge 'jury' is not one of vae, vae-updates, vae-span, distance"),
         ({"clusters": 20}, "20 clusters need over 20 updates, got 20"),
         ({"layers": ("middle",)}, "layer 'middle' is not in the model, whose layers are first.weight, middle.bias"),

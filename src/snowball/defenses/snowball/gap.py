@@ -1,16 +1,22 @@
 """How many clusters a layer has, by the Gap statistic.
 
-Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001:
-the smallest number at which the scatter within clusters, set against that of structureless references, is not clearly
-beaten by the next number. References are drawn evenly over the range of each column (their choice a). Along
-principal axes (their choice b) real updates look structureless, and the answer is the least number asked about.
+Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001: the
+gap is how far the logarithm of the scatter within clusters lies below that of structureless references, and their rule
+is to take the smallest number whose gap is not clearly below that of the next. References are drawn evenly over the
+range of each column (their choice a). Along principal axes (their choice b) real updates look structureless, and the
+answer is the least number asked about.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from snowball.defenses.snowball.kmeans import lloyd, rounding, scatter, scatter_within
 from snowball.updates import Updates
+
+GapRule = Literal["first", "largest"]
+"""Which number is taken: the first whose gap is within one standard error of the next one's, or that of the largest."""
 
 REFERENCES = 10
 FEWEST_STARTS, MOST_STARTS = 10, 50
@@ -20,7 +26,9 @@ MOST_COLUMNS = 1 << 16
 """Columns that references are drawn for; of wider layers so many at random, since more change nothing but the scale."""
 
 
-def gap_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch.Generator) -> int:
+def gap_clusters(
+    updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule = "first"
+) -> int:
     """The number of clusters of a layer's rows, in [least, most]."""
     order = updates.by_client
     gram = updates.products(layer)[order][:, order]
@@ -31,9 +39,11 @@ def gap_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch
     ranges = _column_ranges(updates, layer, rng)
     references = torch.stack([log_scatter(_reference(len(gram), ranges, rng), counts, rng) for _ in range(REFERENCES)])
     gap = references.mean(0) - observed
+    if rule == "largest":
+        return least + int(gap[: most - least + 1].argmax())
     slack = references.std(0, correction=0) * (1 + 1 / REFERENCES) ** 0.5
     good = gap[:-1] >= gap[1:] - slack[1:]
-    return counts[int(good.int().argmax())] if good.any() else most
+    return least + int(good.int().argmax()) if good.any() else most
 
 
 def _column_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ Fewer than four updates cannot be told apart by clusters: all are elected. `ball
 from dataclasses import dataclass, field
 from math import ceil, floor
 from time import perf_counter
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import count_ties, everyone, highest, weighted_mean
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
-from snowball.defenses.snowball.gap import gap_clusters
+from snowball.defenses.snowball.gap import GapRule, gap_clusters
 from snowball.defenses.snowball.judges import JUDGES, Judge, VaeJudge
 from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
 from snowball.defenses.snowball.top_down import Growth, grow
@@ -30,8 +30,8 @@ from snowball.records import CODES
 from snowball.updates import Updates
 
 LEAST_VOTERS = 4
-LEAST_CLUSTERS, MOST_CLUSTERS = 3, 15
-"""Where the Gap statistic looks. The paper starts at two, with which the most infected updates win seats."""
+LEAST_CLUSTERS = 3
+"""Clusters that "gap" may use however few updates there are."""
 
 UNKNOWN_ROUNDS = 100
 """Rounds that a share of rounds is taken of where their number is not known."""
@@ -43,12 +43,19 @@ class SnowballMinus:
 
     Attributes:
         clusters: into how many a voter parts its peers (the paper's K-check); "gap" finds it in the first round.
+        gap_from: the fewest clusters that "gap" may find; 2 in the paper, with which more infected updates win seats.
+        gap_to: the most that it may find; there are never more than half as many as updates, or 3.
+        gap_rule: which number "gap" takes: "first" for the first whose gap is within one standard error of the next
+            one's, or "largest" for that of the largest gap.
         layers: the layers that vote: "ends" for the first and last weight layer, "all" weight layers, or their names.
         first_share: share of the updates that is elected, rounded up (the paper's M-check over K).
         ballot_floor: the least that a ballot counts, the clearest counting 1; 0 is the paper's.
     """
 
     clusters: int | Literal["gap"] = "gap"
+    gap_from: int = 3
+    gap_to: int = 15
+    gap_rule: GapRule = "first"
     layers: Layers = "ends"
     first_share: float = 0.1
     ballot_floor: float = 0.5
@@ -59,6 +66,7 @@ class SnowballMinus:
         if not 0 <= self.ballot_floor <= 1:
             raise SettingError(f"ballot_floor must lie in [0, 1], got {self.ballot_floor}")
         check_clusters(self.clusters)
+        check_gap(self.gap_from, self.gap_to, self.gap_rule)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the bottom-up election."""
@@ -68,7 +76,7 @@ class SnowballMinus:
             return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), all_seated, context.state)
         start = perf_counter()
         found = self._find_clusters(updates, layers, context)
-        clusters = min(found, most_clusters(updates)) if self.clusters == "gap" else found
+        clusters = min(found, self.gap_to, most_clusters(updates)) if self.clusters == "gap" else found
         ballots = bottom_up(updates, layers, clusters, self.ballot_floor)
         count, lots = share_of(self.first_share, len(updates), ceil), context.draw_lots(updates.clients)
         selectees = highest(ballots.totals, count, lots)
@@ -86,8 +94,9 @@ class SnowballMinus:
         if context.state and "clusters" in context.state:
             check_clusters(context.state["clusters"])
             return int(context.state["clusters"])
-        most = most_clusters(updates)
-        found = [gap_clusters(updates, layer, LEAST_CLUSTERS, most, context.stream("gap", layer)) for layer in layers]
+        least, most = (min(number, most_clusters(updates)) for number in (self.gap_from, self.gap_to))
+        streams = {layer: context.stream("gap", layer) for layer in layers}
+        found = [gap_clusters(updates, layer, least, most, streams[layer], self.gap_rule) for layer in layers]
         return round(sum(found) / len(found))
 
     def _grow(
@@ -156,9 +165,20 @@ def check_clusters(clusters: object) -> None:
         raise SettingError(f"clusters must be 2 or more, or 'gap', got {clusters!r}")
 
 
+def check_gap(least: int, most: int, rule: str) -> None:
+    """Refuse a range or a rule by which no number of clusters can be found."""
+    for name, number in {"gap_from": least, "gap_to": most}.items():
+        if not (isinstance(number, int) and number >= 2):
+            raise SettingError(f"{name} must be a number of clusters, 2 or more, got {number!r}")
+    if most < least:
+        raise SettingError(f"gap_to {most} is below gap_from {least}")
+    if rule not in get_args(GapRule):
+        raise SettingError(f"gap_rule {rule!r} is not one of {', '.join(get_args(GapRule))}")
+
+
 def most_clusters(updates: Updates) -> int:
     """The most clusters that "gap" may use: half as many as updates, since a cluster of one is no vote."""
-    return min(MOST_CLUSTERS, max(LEAST_CLUSTERS, len(updates) // 2))
+    return max(LEAST_CLUSTERS, len(updates) // 2)
 
 
 def evidence(ballots: Ballots) -> dict[str, Tensor | float]:
