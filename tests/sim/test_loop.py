@@ -124,6 +124,26 @@ def test_a_defense_gets_its_state_and_its_facts_become_json(
     assert rounds[0]["main_accuracy"] == rounds[1]["main_accuracy"]  # nothing was added to the model
 
 
+def test_a_defense_is_told_the_device_that_clients_are_trained_on(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    class Asking(Counting):
+        def __call__(self, updates: Updates, context: Context) -> Verdict:
+            told.append(context.device)
+            return super().__call__(updates, context)
+
+    class Elsewhere(Serial):
+        def __init__(self, federation: Federation) -> None:
+            super().__init__(federation)
+            self.device = "cpu:0"
+
+    monkeypatch.setitem(DEFENSES, "asking", Asking)
+    records(tiny("rounds=1", "defense.name=asking"), engine=Elsewhere)
+    assert told == ["cpu", "cpu:0"]  # the rehearsal is on the CPU
+
+
 def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match="5 clusters need over 5 updates, got 5"):
         records(tiny("defense.clusters=5"), engine=pytest.fail)

@@ -50,7 +50,7 @@ def run(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that train clients; all cores.")] = None,
     engine: Annotated[EngineName | None, typer.Option(help="How clients are trained.")] = None,
     chunk: Annotated[int | None, typer.Option(min=1, help="Clients that vmap trains at once; what fits.")] = None,
-    device: Annotated[Device, typer.Option(help="What they are trained on.")] = Device.cpu,
+    device: Annotated[Device, typer.Option(help="What they, and Snowball's VAE, are trained on.")] = Device.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
 ) -> None:

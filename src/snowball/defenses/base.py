@@ -49,6 +49,7 @@ class Context:
         state: the last verdict's state; None in the first round.
         model: what rows are the parameters of, for defenses that try models out.
         trusted: (d,) an update that the server trained itself, for a `TrustingDefense`.
+        device: what to compute on where that takes long; updates and verdicts are on the CPU, as are random draws.
     """
 
     round: int
@@ -58,6 +59,7 @@ class Context:
     state: State | None = None
     model: Model | None = None
     trusted: Tensor | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Refuse a round that cannot be."""

@@ -57,7 +57,8 @@ def simulate(
                 craft(federation, replies.rows, cohort, state.base, round)
                 trusted = server(state.base, state.buffers, round) if server else None
                 trained = perf_counter()
-                context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model, trusted)
+                context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model)
+                context = replace(context, trusted=trusted, device=running.device)
                 received = receive(federation, replies, cohort)
                 outcome = judge(received, defense, context, state.buffers, experiment.training.lr)
                 judged = perf_counter()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from snowball.defenses import Context, Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
 from snowball.defenses.snowball.gap import gap_clusters
+from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.errors import SettingError
 from snowball.records import CODES
@@ -74,6 +75,19 @@ def test_a_vae_that_has_learned_says_where_it_sees_each_update(judge: Any, clien
         moved = settings(Updates(updates.values[order], updates.examples[order], names, updates.layout), Context(1))
         for name in CODES:
             torch.testing.assert_close(moved.facts[name], facts[name][order])
+
+
+def test_the_judge_computes_on_the_device_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def appoint(*given: Any) -> Any:
+        asked.append(given[-1])
+        return JUDGES["distance"](*given)
+
+    monkeypatch.setattr("snowball.defenses.snowball.method.JUDGES", {"vae": appoint})
+    Snowball(grow_after=0, judge="vae")(toy_round(), Context(1, device="cuda"))
+    Snowball(grow_after=0, judge="vae")(toy_round(), Context(1))
+    assert asked == ["cuda", "cpu"]
 
 
 @pytest.mark.parametrize("seed", range(3))

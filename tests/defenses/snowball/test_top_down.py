@@ -1,9 +1,12 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from snowball.defenses.snowball import judges
 from snowball.defenses.snowball.judges import JUDGES, _ordered_differences
 from snowball.defenses.snowball.top_down import grow
 from snowball.defenses.snowball.vae import Vae, VaeSettings
@@ -113,6 +116,31 @@ def test_codes_part_what_the_rows_part(name: str) -> None:
     assert places.shape == (12, 2)
     low, high = places[:9, 0], places[9:, 0]
     assert low.max() < high.min() or high.max() < low.min()
+
+
+@pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
+def test_a_vae_computes_on_its_device_and_gives_its_scores_on_the_cpu(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors without numbers: one on another device than "meta" cannot be combined with those that are there."""
+    plain = torch.optim.SGD
+    monkeypatch.setattr(torch.optim, "Adam", lambda parameters, lr, fused: plain(parameters, lr))  # none fused there
+    monkeypatch.setattr(judges, "main_directions", lambda products: products)
+    elected, candidates, one = torch.arange(3), torch.arange(3, 8), torch.arange(1)
+    made: Any = JUDGES[name](line(), ("w",), QUICK, stream(1), "cpu")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        vae = Vae(made.rows.shape[1], QUICK, stream(1), made.vae.batch, made.vae.bounded, "meta")
+        judge = type(made)(made.rows, vae)
+        kept = [judge.rows, *vae.parameters(), *(parameter.grad for parameter in vae.parameters())]
+        assert {tensor.device.type for tensor in kept if tensor is not None} == {"meta"}
+        given = judge(elected, candidates), judge(one, candidates), judge.places(elected)
+        assert [(tuple(each.shape), each.device.type) for each in given] == [((5,), "cpu")] * 2 + [((8, 8), "cpu")]
+
+
+@pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
+def test_a_judge_appoints_its_vae_for_the_device(name: str) -> None:
+    judge: Any = JUDGES[name](line(), ("w",), QUICK, stream(1), "meta")
+    assert {tensor.device.type for tensor in (judge.rows, *judge.vae.parameters())} == {"meta"}
 
 
 def test_a_vae_taught_updates_learns_the_elected_and_sees_a_row_alone() -> None:

@@ -4,7 +4,8 @@ A judge is called with the elected rows and the candidates, again and again as t
 candidate; low is good. Rows are numbered in `Updates.by_client`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Protocol
 
 import torch
@@ -28,28 +29,41 @@ class Judge(Protocol):
         ...
 
 
-Appoint = Callable[[Updates, Sequence[str], VaeSettings, torch.Generator], Judge]
+class Appoint(Protocol):
+    """Makes a judge of a round's updates in these layers."""
+
+    def __call__(
+        self, updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+    ) -> Judge:
+        """A judge; what takes long it computes on the device, with draws from the CPU's generator."""
+        ...
 
 
-def distance(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+def distance(
+    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+) -> Judge:
     """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
     distances = squared_distances(_products(updates, layers))
     return lambda elected, candidates: distances[candidates][:, elected].mean(1)
 
 
-def published(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+def published(
+    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+) -> Judge:
     """The VAE as published: on the logistic function of differences, column by column."""
     rows = _columns(updates, layers)
-    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
+    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
-def taught_updates(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+def taught_updates(
+    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+) -> Judge:
     """The same VAE, taught the elected and not their differences: what the paper holds its own against."""
     rows = _columns(updates, layers)
-    return _UpdatesJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True))
+    return _UpdatesJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
-def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator) -> Judge:
+def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu") -> Judge:
     """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
     products = _products(updates, layers)
     lengths = products.diagonal().sqrt()
@@ -57,7 +71,7 @@ def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.G
     rows = principal_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
     spread = rows.square().mean(1).median().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
-    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False))
+    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False, device=device))
 
 
 JUDGES: dict[str, Appoint] = {
@@ -72,32 +86,32 @@ class VaeJudge:
     """Learns the differences of the elected, more of them at each call, and scores by reconstruction error."""
 
     def __init__(self, rows: Tensor, vae: Vae) -> None:
-        self.rows = rows  # (n, d)
+        self.rows = rows.to(vae.device)  # (n, d)
         self.vae = vae
         self.fresh = True
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
         """(c,) the reconstruction error of each candidate."""
         if len(elected) < 2:  # no differences to learn from: the nearest joins
-            return (self.rows[candidates].double() - self.rows[elected]).square().sum(1)
+            return (self.rows[candidates].double() - self.rows[elected]).square().sum(1).cpu()
         known = self._known(self.rows[elected])
         if self.fresh:
             self.vae.learn(known, self.vae.settings.first_epochs)
             self.fresh = False
         self.vae.learn(known, self.vae.settings.tune_epochs)
-        return torch.stack([self._score(self._seen(row, elected)) for row in candidates])
+        return torch.stack([self._score(self._seen(row, elected)) for row in candidates.tolist()]).cpu()
 
     def places(self, elected: Tensor) -> Tensor:
         """(n, 2) where each row's mean code lies, along the two directions in which they differ most."""
-        rows = torch.arange(len(self.rows))
-        codes = torch.stack([self.vae.codes(self._seen(row, elected)).mean(0) for row in rows]).double().nan_to_num()
+        means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
+        codes = torch.stack(means).cpu().double().nan_to_num()
         return main_directions(codes @ codes.T)
 
     def _known(self, elected: Tensor) -> Tensor:
         """(m, d) what there is to learn of the elected."""
         return _ordered_differences(elected)
 
-    def _seen(self, row: Tensor, elected: Tensor) -> Tensor:
+    def _seen(self, row: int, elected: Tensor) -> Tensor:
         """(s, d) what a row is looked at by."""
         return self.rows[elected] - self.rows[row]
 
@@ -111,7 +125,7 @@ class _UpdatesJudge(VaeJudge):
     def _known(self, elected: Tensor) -> Tensor:
         return elected
 
-    def _seen(self, row: Tensor, elected: Tensor) -> Tensor:
+    def _seen(self, row: int, elected: Tensor) -> Tensor:
         return self.rows[row][None]
 
     def _score(self, seen: Tensor) -> Tensor:
@@ -126,9 +140,8 @@ def _columns(updates: Updates, layers: Sequence[str]) -> Tensor:
 
 def _ordered_differences(rows: Tensor) -> Tensor:
     """(m (m - 1), d) the difference of every row to every other."""
-    first, second = torch.cartesian_prod(torch.arange(len(rows)), torch.arange(len(rows))).T
-    apart = first != second
-    return rows[first[apart]] - rows[second[apart]]
+    first, second = torch.tensor([*permutations(range(len(rows)), 2)]).T
+    return rows[first] - rows[second]
 
 
 def _products(updates: Updates, layers: Sequence[str]) -> Tensor:

@@ -148,7 +148,7 @@ class Snowball(SnowballMinus):
         start = perf_counter()
         target = share_of(self.target_share, len(updates), floor)
         step = share_of(self.step_share, len(updates), ceil)
-        judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"))
+        judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"), context.device)
         growth = grow(updates, selectees, target, step, judge, context.draw_lots(updates.clients))
         facts = {**seats(selectees, votes, growth), **codes(judge, updates, growth.elected)}
         return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}

@@ -4,6 +4,7 @@ Sizes, activations, loss and optimiser as published; Kingma and Welling, "Auto-E
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 import torch
@@ -49,21 +50,31 @@ class Vae(nn.Module):
     Attributes:
         batch: differences an optimiser step.
         bounded: inputs and outputs go through the logistic function, as published; else they are linear.
+        device: where it computes; what is random is drawn on the CPU, so that devices differ in arithmetic alone.
     """
 
-    def __init__(self, width: int, settings: VaeSettings, rng: torch.Generator, batch: int, bounded: bool) -> None:
+    def __init__(
+        self,
+        width: int,
+        settings: VaeSettings,
+        rng: torch.Generator,
+        batch: int,
+        bounded: bool,
+        device: str = "cpu",
+    ) -> None:
         super().__init__()
-        self.settings, self.rng, self.batch, self.bounded = settings, rng, batch, bounded
+        self.settings, self.rng, self.batch, self.bounded, self.device = settings, rng, batch, bounded, device
         hidden, latent = settings.hidden, settings.latent
-        self.enter, self.encode = Affine(width, hidden, rng), Affine(hidden, hidden, rng)
-        self.code, self.decode = Affine(hidden, 2 * latent, rng), Affine(latent, hidden, rng)
-        self.widen, self.leave = Affine(hidden, hidden, rng), Affine(hidden, width, rng)
+        affine = partial(Affine, rng=rng, device=device)
+        self.enter, self.encode = affine(width, hidden), affine(hidden, hidden)
+        self.code, self.decode = affine(hidden, 2 * latent), affine(latent, hidden)
+        self.widen, self.leave = affine(hidden, hidden), affine(hidden, width)
 
     def _prepare(self, differences: Tensor) -> Tensor:
         return differences.sigmoid() if self.bounded else differences
 
     def _noise(self, shape: torch.Size | tuple[int, ...]) -> Tensor:
-        return torch.randn(shape, generator=self.rng)
+        return torch.randn(shape, generator=self.rng).to(self.device)
 
     @torch.no_grad()
     def learn(self, differences: Tensor, epochs: int) -> None:
@@ -131,10 +142,10 @@ class Vae(nn.Module):
 class Affine(nn.Module):
     """A linear layer with Kaiming weights from the given stream and biases of zero, keeping its gradients' memory."""
 
-    def __init__(self, inputs: int, outputs: int, rng: torch.Generator) -> None:
+    def __init__(self, inputs: int, outputs: int, rng: torch.Generator, device: str = "cpu") -> None:
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.empty(outputs, inputs)), nn.Parameter(torch.zeros(outputs))
-        nn.init.kaiming_normal_(self.weight, nonlinearity="relu", generator=rng)
+        drawn = nn.init.kaiming_normal_(torch.empty(outputs, inputs), nonlinearity="relu", generator=rng)
+        self.weight, self.bias = nn.Parameter(drawn.to(device)), nn.Parameter(torch.zeros(outputs, device=device))
         self.weight.grad, self.bias.grad = torch.empty_like(self.weight), torch.empty_like(self.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
