@@ -1,7 +1,7 @@
 """How long the elections take, and whether they elect the same, beside the method done plainly (reference.py).
 
-One process, one thread. The cases of 50 rows are a real round, the fourth of the paper's MNIST setting, from
-tests/golden; larger ones are made (made.py). Every defense is timed beside FedAvg as well (peers.py).
+One process, and one thread but where a case says two. The cases of 50 rows are a real round, the fourth of the paper's
+MNIST setting, from tests/golden; larger ones are made (made.py). Every defense is timed beside FedAvg, too (peers.py).
 
     python benchmarks/elections.py [--quick]
 """
@@ -74,16 +74,16 @@ def our_ballots(updates: Updates) -> Ballots:
     return bottom_up(updates, updates.layout.names, CLUSTERS)
 
 
-def our_growth(updates: Updates, first: list[int], judge: str, quick: bool) -> list[int]:
+def our_growth(updates: Updates, first: list[int], judge: str, quick: bool, threads: int = 1) -> list[int]:
     """Who the package's top-down election elects, Gram matrices included where the judge wants them."""
     target, step = growth_seats(len(updates))
     selectees = torch.zeros(len(updates), dtype=torch.bool)
     selectees[first] = True
     generator = stream(SEED, "benchmark", judge)
-    appointed = JUDGES[judge](updates, updates.layout.names, VaeSettings(**epochs(quick)), generator)
-    elected: list[int] = (
-        grow(updates, selectees, target, step, appointed, updates.by_client).elected.nonzero()[:, 0].tolist()
-    )
+    settings = VaeSettings(**epochs(quick), cpu_threads=threads)
+    appointed = JUDGES[judge](updates, updates.layout.names, settings, generator)
+    growth = grow(updates, selectees, target, step, appointed, updates.by_client)
+    elected: list[int] = growth.elected.nonzero()[:, 0].tolist()
     return elected
 
 
@@ -160,6 +160,17 @@ def top_down_cases(quick: bool) -> Iterator[Case]:
         yield make_case(f"top-down k{clients} {judge}", seconds, reference_seconds, **agreement(ours, theirs))
 
 
+def threads_case(name: str, quick: bool) -> Case:
+    """The growth by the published VAE on two threads; the reference is the same on one."""
+    layers = real_layers()
+    votes = reference.bottom_up([layer.flatten(1).numpy() for layer in layers.values()], CLUSTERS)
+    first = reference.selectees(votes.totals, first_seats(len(votes.totals)))
+    warm_up()
+    work = partial(our_growth, first=first, judge="vae", quick=quick)
+    one, two = (fastest(partial(work, threads=threads), lambda: to_updates(layers), 2) for threads in (1, 2))
+    return make_case(name, two[0], one[0], **agreement(two[1], one[1]))
+
+
 def gram_case(name: str, quick: bool) -> Case:
     """The Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
     clients, width = 100, 1_000_000 if quick else 10_000_000
@@ -208,10 +219,11 @@ def memory_facts(memory: PeakMemory) -> dict[str, float | None]:
 
 
 ALONE: dict[str, Callable[[str, bool], Case]] = {
+    "top-down k50 vae two threads": threads_case,
     "gram k100 d10000000": gram_case,
     "elections k1000 d100000": elections_case,
 }
-"""Cases whose memory is measured, each in a process of its own: what others left behind would hide the growth."""
+"""Cases in a process of their own: what others left behind would hide how memory grows, or have started threads."""
 
 
 def run_alone(name: str, quick: bool) -> Case:

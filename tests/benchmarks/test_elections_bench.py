@@ -14,6 +14,7 @@ NAMES = [
     "top-down k50 vae",
     "top-down k50 vae-span",
     "top-down k50 distance",
+    "top-down k50 vae two threads",
     "gram k100 d10000000",
     "elections k1000 d100000",
 ]

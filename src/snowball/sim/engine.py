@@ -1,7 +1,7 @@
 """Engines: ways to train a round's cohort, which differ in speed alone. `Serial` is the definition."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -12,6 +12,7 @@ from snowball.pytree import pack, unpack
 from snowball.sim.federation import Federation
 from snowball.sim.local import LocalTraining
 from snowball.sim.state import Memory, State
+from snowball.threads import use_threads
 
 
 class Replies(NamedTuple):
@@ -81,12 +82,6 @@ def unstow(luggage: bytes) -> tuple[Any, Buffers]:
     return kept, buffers
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Sums in one order: the results of a thread pool depend on its size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return use_threads(1)

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from snowball.defenses.snowball.top_down import grow
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.errors import SettingError
 from snowball.rng import stream
+from snowball.threads import use_threads
 from snowball.updates import Updates
 
 POINTS = [0, 0.1, 0.2, 0.5, 0.9, 1.5, 4, 5]
@@ -143,6 +145,28 @@ def test_a_judge_appoints_its_vae_for_the_device(name: str) -> None:
     assert {tensor.device.type for tensor in (judge.rows, *judge.vae.parameters())} == {"meta"}
 
 
+def noting_threads(work: Any, used: list[int]) -> Any:
+    def wrapped(*given: Any) -> Any:
+        used.append(torch.get_num_threads())
+        return work(*given)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
+def test_a_vae_computes_with_the_threads_that_are_set_whatever_torch_has(name: str) -> None:
+    judge: Any = JUDGES[name](line(), ("w",), replace(QUICK, cpu_threads=2), stream(1))
+    used: list[int] = []
+    for method in ("learn", "errors", "codes"):
+        setattr(judge.vae, method, noting_threads(getattr(judge.vae, method), used))
+    with use_threads(3):
+        judge(torch.arange(3), torch.arange(3, 8))
+        judge.places(torch.arange(3))
+        assert torch.get_num_threads() == 3
+    assert len(used) == 2 + 5 + 8
+    assert set(used) == {2}
+
+
 def test_a_vae_taught_updates_learns_the_elected_and_sees_a_row_alone() -> None:
     judge = JUDGES["vae-updates"](line(), ("w",), QUICK, stream(1))
     learned = []
@@ -196,6 +220,12 @@ def test_gradients_by_hand_are_those_of_autograd(bounded: bool) -> None:
     divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
     for ours, theirs in zip(by_hand, torch.autograd.grad(error + divergence, list(vae.parameters())), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 2.0])
+def test_threads_that_no_machine_has_are_refused(threads: Any) -> None:
+    with pytest.raises(SettingError, match=f"vae.cpu_threads must be a number from 1 to 1024, got {threads}"):
+        VaeSettings(cpu_threads=threads)
 
 
 @pytest.mark.parametrize("name", ["first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"])

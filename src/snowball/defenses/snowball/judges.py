@@ -13,6 +13,7 @@ from torch import Tensor
 
 from snowball.defenses.ops import clip_factors, main_directions, principal_coordinates, squared_distances
 from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.threads import use_threads
 from snowball.updates import Updates
 
 PUBLISHED_BATCH = 8
@@ -92,18 +93,23 @@ class VaeJudge:
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
         """(c,) the reconstruction error of each candidate."""
+        with use_threads(self.vae.settings.cpu_threads):
+            return self._judge(elected, candidates).cpu()
+
+    def _judge(self, elected: Tensor, candidates: Tensor) -> Tensor:
         if len(elected) < 2:  # no differences to learn from: the nearest joins
-            return (self.rows[candidates].double() - self.rows[elected]).square().sum(1).cpu()
+            return (self.rows[candidates].double() - self.rows[elected]).square().sum(1)
         known = self._known(self.rows[elected])
         if self.fresh:
             self.vae.learn(known, self.vae.settings.first_epochs)
             self.fresh = False
         self.vae.learn(known, self.vae.settings.tune_epochs)
-        return torch.stack([self._score(self._seen(row, elected)) for row in candidates.tolist()]).cpu()
+        return torch.stack([self._score(self._seen(row, elected)) for row in candidates.tolist()])
 
     def places(self, elected: Tensor) -> Tensor:
         """(n, 2) where each row's mean code lies, along the two directions in which they differ most."""
-        means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
+        with use_threads(self.vae.settings.cpu_threads):
+            means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
         codes = torch.stack(means).cpu().double().nan_to_num()
         return main_directions(codes @ codes.T)
 

@@ -16,6 +16,8 @@ from snowball.errors import SettingError
 SCORE_ELEMENTS = 1 << 23
 """Elements of reconstructions held at a time while scoring: 32 MiB."""
 
+MAX_THREADS = 1024
+
 
 @dataclass(frozen=True)
 class VaeSettings:
@@ -28,6 +30,8 @@ class VaeSettings:
         latent: width of the latent code (S^L).
         samples: latent draws a reconstruction error is averaged over.
         lr: learning rate of Adam.
+        cpu_threads: threads that it computes with on a CPU. A setting, and not what the machine has, since rounding
+            depends on it in some widths.
     """
 
     first_epochs: int = 270
@@ -36,12 +40,15 @@ class VaeSettings:
     latent: int = 64
     samples: int = 10
     lr: float = 1e-3
+    cpu_threads: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no network can have."""
+        """Refuse sizes that no network can have, and threads that no machine has."""
         for name in ("first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"vae.{name} must be a positive number, got {getattr(self, name)}")
+        if not (isinstance(self.cpu_threads, int) and 1 <= self.cpu_threads <= MAX_THREADS):
+            raise SettingError(f"vae.cpu_threads must be a number from 1 to {MAX_THREADS}, got {self.cpu_threads}")
 
 
 class Vae(nn.Module):
