@@ -197,6 +197,19 @@ def test_a_scatter_plot_may_be_of_codes(tmp_path: Path) -> None:
     assert marks == {"benign, elected": [(2, 6)], "infected, left out": [(1.5, 5)]}
 
 
+def test_a_scatter_plot_of_codes_says_what_they_are_of(tmp_path: Path) -> None:
+    def coded(at: At, number: int) -> Record:
+        return round_of(at, number) | {"facts": {"code.first": [1, 2, 3, 4], "code.second": [5, 6, 7, 8]}}
+
+    request = {"kind": "scatter", "of": "codes", "panels": ["defense.judge"]}
+    axes = {"defense.name": ["snowball"], "defense.judge": ["vae-updates", "vae", "mine"]}
+    assert [panel.title for panel in one(tmp_path, request, axes=axes, make_round=coded).panels] == [
+        "last round, vae-updates: code of each update",
+        "last round, vae: mean code of differences to the elected",
+        "last round, mine",
+    ]
+
+
 @pytest.mark.parametrize("facts", [{}, {"code.first": [1, 2, 3, 4]}, {"code.first": 1.0, "code.second": [1, 2, 3, 4]}])
 def test_rounds_without_codes_are_no_points(tmp_path: Path, facts: dict[str, Any]) -> None:
     request = {"kind": "scatter", "of": "codes"}

@@ -13,7 +13,7 @@ from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.report import write_exports
-from snowball.report.figures import Figure, Panel, Point, Series, figures_of
+from snowball.report.figures import CODED, Figure, Panel, Point, Series, figures_of
 from snowball.report.pictures import DRAWERS, draw, looks_of, picture, write_pictures
 from snowball.report.request import KINDS
 from snowball.report.sweeps import Sweep, read_sweeps
@@ -182,6 +182,12 @@ def test_logarithmic_axes_have_plain_figures(kind: str, last: float) -> None:
     texts = words(picture(made(kind, panels=(panel,), unit="s", logarithmic=("y",))))
     assert {"2"} <= set(texts) if last == 2.5 else {"10", "1000"} <= set(texts)
     assert not [text for text in texts if "$" in text]
+
+
+def test_the_longest_words_for_codes_are_shown_whole() -> None:
+    title = f"round 100, fashion-mnist, vae-updates: {max(CODED.values(), key=len)}"
+    (axes,) = draw(made("scatter", panels=(Panel(title, made("scatter").panels[0].series),))).axes
+    assert " ".join(axes.get_title().split()) == title
 
 
 def test_long_titles_are_broken_between_words() -> None:

@@ -36,6 +36,13 @@ AXES = {
 }
 """What the axes show that neither a setting nor a metric names."""
 
+CODED = {
+    "vae-updates": "code of each update",
+    "vae": "mean code of differences to the elected",
+    "vae-span": "mean code of differences to the elected",
+}
+"""What a client's mark is in a scatter plot of codes, by the judge whose VAE gives them."""
+
 APART = {"benign": "both benign", "between": "benign and infected", "infected": "both infected"}
 MOST_PANELS, HIGHEST = 48, 1e100
 """Panels of a figure, and the highest number, that can be drawn."""
@@ -182,7 +189,8 @@ def _panels(runs: Sequence[Run], request: Request, rounds: Rounds) -> Iterable[P
     for metric in metrics:
         for place, alike in places:
             title = ", ".join(filter(None, (_heading(request, metric), str(place))))
-            yield Panel(title, MAKERS[request.kind](alike, request, metric, rounds))
+            marks = _marked(alike) if request.of == "codes" else ""
+            yield Panel(": ".join(filter(None, (title, marks))), MAKERS[request.kind](alike, request, metric, rounds))
 
 
 def _heading(request: Request, metric: str) -> str:
@@ -191,6 +199,12 @@ def _heading(request: Request, metric: str) -> str:
     if len(request.value) < 2:
         return ""
     return _label(request, metric) if request.kind == "curves" else METRICS[metric].short
+
+
+def _marked(runs: Sequence[Run]) -> str:
+    """What codes are of, where the sweep says which judge gave them, and it is one."""
+    judges = {str(run.at.get("defense.judge")) for run in runs}
+    return CODED.get(judges.pop(), "") if len(judges) == 1 else ""
 
 
 def _label(request: Request, metric: str) -> str:

@@ -54,8 +54,8 @@ MARKERS = "osD^vPX"
 BLACK, GREY = "#000000", "#777777"
 HEAT = "cividis"
 MOST_TICKS, CROWD = 8, 150
-TITLE, TICK, LETTERS = 48, 20, 15
-"""Characters of a title or a name and of a name beside an axis that are shown, and those of a title to an inch."""
+TITLE, NAME, TICK, LETTERS = 96, 48, 20, 15
+"""Characters of a title, a name and a name beside an axis that are shown, and those of a title to an inch."""
 
 BARS: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 SMALL: Look = {"fontsize": 6, "va": "center", "color": GREY}
@@ -317,10 +317,10 @@ def _name_looks(drawing: Drawing, figure: Figure, looks: Mapping[str, Look], wid
     """Add a legend where there is something to tell apart; the lines that it takes."""
     if len(looks) < 2 or figure.kind in ("heat", "bars"):
         return 0
-    columns = max(1, int(width / (0.35 + 0.05 * min(TITLE, max(map(len, looks))))))
+    columns = max(1, int(width / (0.35 + 0.05 * min(NAME, max(map(len, looks))))))
     marked = figure.kind in ("lines", "scatter")
     only = {"linestyle": ""} if figure.kind == "scatter" else {} if marked else {"marker": ""}
-    handles = [Line2D([], [], label=visible(name, TITLE), **look | only) for name, look in looks.items()]
+    handles = [Line2D([], [], label=visible(name, NAME), **look | only) for name, look in looks.items()]
     drawing.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=1.8, columnspacing=1)
     return ceil(len(looks) / columns)
 

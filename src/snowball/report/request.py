@@ -4,7 +4,7 @@ It has a `kind` and, each with a default or not as `KINDS` says,
     x, y, series, panels      paths of settings, one or several: what axes, lines and panels differ in
     value                     a metric or several, which get panels of their own
     round                     of a scatter plot; 0 is the last
-    of                        what a scatter plot is of: updates, or the codes that a VAE gives them
+    of                        what a scatter plot is of: updates, or the codes that a VAE gives them, one a client
 """
 
 from collections.abc import Mapping
