@@ -38,14 +38,6 @@ def test_no_attack_has_no_attackers(tiny: MakeExperiment) -> None:
     assert attack.attackers(100) == 0
 
 
-def test_only_a_tokeniser_that_is_not_the_usual_one_is_written_down(tiny: MakeExperiment) -> None:
-    usual, same, other = tiny(), tiny("data.tokeniser=words"), tiny("data.tokeniser=published")
-    assert "tokeniser" not in usual.settings()["data"]  # which would rename every run of a sweep
-    assert same.settings() == usual.settings()
-    assert other.settings()["data"]["tokeniser"] == "published"
-    assert Experiment.parse(other.settings()) == other
-
-
 def test_shares_are_not_cut_by_floating_point() -> None:
     assert AttackSettings(name="cba", malicious=0.29).attackers(100) == 29  # int(0.29 * 100) is 28
     assert AttackSettings(name="cba", malicious=0.2).attackers(8) == 1

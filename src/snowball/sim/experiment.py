@@ -7,7 +7,7 @@ from math import floor
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from snowball.attacks import ATTACKS, Attack
 from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS
@@ -34,14 +34,6 @@ class DataSettings(Choice):
     partition: str = "dirichlet-plain"
     examples: int | None = Field(default=None, ge=1)  # so many of the training examples, at random
     tokeniser: Annotated[str, known("data.tokeniser", TOKENISERS)] = DEFAULT_TOKENISER  # cuts texts into words
-
-    @model_serializer(mode="wrap")
-    def leave_out_default_tokeniser(self, dump: SerializerFunctionWrapHandler) -> Settings:
-        """The settings without the usual tokeniser, so that runs keep the names that they had before there were two."""
-        settings: Settings = dump(self)
-        if self.tokeniser == DEFAULT_TOKENISER:
-            settings.pop("tokeniser", None)
-        return settings
 
 
 class ModelSettings(Section):

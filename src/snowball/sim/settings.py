@@ -10,7 +10,14 @@ from pydantic import AfterValidator, model_validator
 from snowball.defenses.settings import Section, Settings, Table, complete, own_fields, require
 from snowball.errors import SettingError
 
-ADDED: Settings = {"gap_from": 3, "gap_to": 15, "gap_rule": "first", "cpu_threads": 1}
+ADDED: Settings = {
+    "gap_from": 3,
+    "gap_to": 15,
+    "gap_rule": "first",
+    "cpu_threads": 1,
+    "remember": 512,
+    "tokeniser": "words",
+}
 """Settings that were added after runs had names, each with the value that stands for how it was before; a value here
 never changes, even where the default does."""
 
