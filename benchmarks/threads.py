@@ -1,9 +1,13 @@
-"""Whether Snowball's VAE comes to the same numbers, bit for bit, on several threads as on one.
+"""Whether Snowball's VAE comes to the same numbers, bit for bit, on several threads as on one, and how fast two are.
 
-    python benchmarks/threads.py          (a minute)
+    python benchmarks/threads.py          (two minutes, on cores with nothing else to do)
 
 trains and scores with the published VAE at the widths of the voting layers of shipped networks, and at an odd one.
+Times are of an optimiser's step on one and on two threads in turn, the median of several.
 """
+
+from statistics import median
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -22,6 +26,7 @@ WIDTHS = {
 }
 THREADS = (2, 3, 4, 6, 8, 16)
 EPOCHS, DIFFERENCES, SCALE = 3, 24, 0.02
+TIMED_EPOCHS, REPEATS = 10, 8
 
 
 def learn_and_score(width: int, threads: int, settings: VaeSettings | None = None) -> list[Tensor]:
@@ -44,6 +49,23 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
 
 
+def time_steps(width: int, threads: tuple[int, ...] = (1, 2)) -> list[float]:
+    """Seconds that a step takes on so many threads each, measured in turn."""
+    differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
+    vae = Vae(width, VaeSettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
+    seconds: dict[int, list[float]] = {count: [] for count in threads}
+    for _ in range(REPEATS):
+        for count in threads:
+            with use_threads(count):
+                vae.learn(differences, 1)  # which wakes them
+                start = perf_counter()
+                vae.learn(differences, TIMED_EPOCHS)
+                seconds[count].append((perf_counter() - start) / (TIMED_EPOCHS * DIFFERENCES / PUBLISHED_BATCH))
+    return [median(taken) for taken in seconds.values()]
+
+
 if __name__ == "__main__":
     for name, width in WIDTHS.items():
-        print(f"{name}, {width} columns: differs with {find_differing(width) or 'none'} of {THREADS} threads")
+        one, two = time_steps(width)
+        print(f"{name}, {width} columns: differs with {find_differing(width) or 'none'} of {THREADS} threads;", end=" ")
+        print(f"a step {1e3 * one:.2g} ms on one, {1e3 * two:.2g} ms on two, ratio {one / two:.2f}", flush=True)
