@@ -212,6 +212,8 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     assert output.startswith("white-square: white 3x3 pixels")
     assert "on a sample of mnist-sample, class 1\n9 of 784 pixels change; @ is white\n" in output
     assert "\x1b" not in output
+    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
+    assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
     assert code == 2
     code, output, _ = call("show", "trigger", "word")

@@ -204,6 +204,11 @@ def test_what_a_data_set_cannot_have_is_refused() -> None:
         plot_of(Cba(target=1), toy_texts())
 
 
+def test_an_attack_may_name_a_square_elsewhere() -> None:
+    stamped = plot_of(Cba(trigger="white-square@0,0"), IMAGES).mark.stamp(torch.zeros_like(IMAGES.test.inputs[:1]))
+    assert stamped.nonzero()[:, 2:].tolist() == [[row, column] for row in range(3) for column in range(3)]
+
+
 def test_the_papers_settings_are_the_defaults() -> None:
     for attack in (Cba(), Dba()):
         assert (attack.target, attack.poison_ratio, attack.trigger) == (1, 0.3, "white-square")

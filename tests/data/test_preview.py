@@ -166,6 +166,10 @@ def test_a_sheet_shows_the_images_enlarged() -> None:
         sheet(preview_of("word"), 8)
 
 
+def test_a_square_elsewhere_can_be_shown() -> None:
+    assert preview_of("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
+
+
 def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     class Bare:
         make = staticmethod(TRIGGERS["noise"].make)

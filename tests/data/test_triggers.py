@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from snowball.data.triggers import TRIGGERS, Blend, PixelPatch, Token
+from snowball.data.triggers import TRIGGERS, Blend, PixelPatch, Token, find_trigger
 from snowball.errors import SettingError
 from snowball.testing import toy_images, toy_texts
 
@@ -63,6 +63,42 @@ def test_the_black_square_is_where_the_white_one_is() -> None:
     black = TRIGGERS["black-square"].make(toy_images())
     white = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     assert torch.equal(255 - black.stamp(white), WHITE_SQUARE.stamp(torch.zeros_like(white)))
+
+
+def test_a_name_may_say_where_the_square_is() -> None:
+    named = find_trigger("white-square@12,3")
+    assert named is not None
+    square, black = named.make(toy_images()), torch.zeros(2, 1, 28, 28, dtype=torch.uint8)
+    expected = black.clone()
+    expected[:, :, 12:15, 3:6] = 255
+    assert torch.equal(square.stamp(black), expected)
+    assert torch.equal(sum((part.stamp(black) for part in square.parts), black), expected)
+    assert (named.name, named.summary) == (
+        "white-square@12,3",
+        "white 3x3 pixels from row 12 and column 3 on, in three parts",
+    )
+    dark = find_trigger("black-square@12,3")
+    assert dark is not None
+    assert torch.equal(dark.make(toy_images()).stamp(255 - black), 255 - expected)
+
+
+def test_the_corner_by_its_place_is_the_square_by_its_name() -> None:
+    named = find_trigger("white-square@24,24")
+    assert named is not None
+    assert named.make(toy_images()) == WHITE_SQUARE
+    assert find_trigger("white-square") is TRIGGERS["white-square"]
+
+
+def test_a_square_that_is_off_the_images_is_refused() -> None:
+    named = find_trigger("white-square@26,0")
+    assert named is not None
+    with pytest.raises(SettingError, match=r"pixel \(28, 2\) is off an image of 28x28"):
+        named.make(toy_images())
+
+
+@pytest.mark.parametrize("name", ["white-square@", "white-square@1", "white-square@-1,2", "noise@1,2", "x", "@1,2"])
+def test_what_names_no_trigger_is_none(name: str) -> None:
+    assert find_trigger(name) is None
 
 
 def test_a_picture_shines_through_every_pixel() -> None:

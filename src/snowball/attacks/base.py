@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from snowball.data import Dataset, Split
-from snowball.data.triggers import TRIGGERS, Trigger
+from snowball.data.triggers import TRIGGERS, Trigger, find_trigger
 from snowball.errors import SettingError
 from snowball.updates import Layout
 
@@ -51,9 +51,9 @@ def plot_of(attack: "Attack", dataset: Dataset) -> Plot:
             raise SettingError(f"attack.{setting} = {number} is none of the {dataset.classes} classes from 0")
     if attack.trigger is None:
         return Plot(dataset, None)
-    if attack.trigger not in TRIGGERS:
+    if (named := find_trigger(attack.trigger)) is None:
         raise SettingError(f"attack.trigger = {attack.trigger!r} is not known; there are {', '.join(TRIGGERS)}")
-    mark, seen = TRIGGERS[attack.trigger].make(dataset), dataset.test.inputs[:LOOK]
+    mark, seen = named.make(dataset), dataset.test.inputs[:LOOK]
     if len(seen) and torch.equal(mark.stamp(seen), seen):
         raise SettingError(f"attack.trigger = {attack.trigger!r} cannot be seen on the samples of {dataset.name}")
     return Plot(dataset, mark)

@@ -10,7 +10,7 @@ from torch import Tensor
 from snowball.data import Dataset, Split, TextDataset, Vocabulary, load
 from snowball.data.png import encode, enlarge, strip
 from snowball.data.text import TRIGGER_WORD
-from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, pictures
+from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, pictures
 from snowball.errors import SettingError
 from snowball.tables import hint
 
@@ -90,7 +90,7 @@ def preview(name: str, trigger: Trigger, dataset: Dataset, target: int | None = 
     row = next((row for row, label in enumerate(labels) if label != target), 0)
     clean = dataset.test.inputs[row]
     sample = words(dataset, trigger, clean) if isinstance(dataset, TextDataset) else drawn(dataset, trigger, clean)
-    summary = getattr(TRIGGERS[name], "summary", "")  # other packages' triggers may have none
+    summary = getattr(named(name), "summary", "")  # other packages' triggers may have none
     return Preview(name, summary, dataset.name, labels[row], target, sample)
 
 
@@ -110,10 +110,10 @@ def sheet(preview: Preview, times: int) -> bytes:
 
 
 def named(name: str) -> TriggerInfo:
-    """The entry of the table of triggers."""
-    if name not in TRIGGERS:
+    """The trigger of this name."""
+    if (info := find_trigger(name)) is None:
         raise SettingError(f"{name!r} is not a trigger{hint(name, TRIGGERS)}")
-    return TRIGGERS[name]
+    return info
 
 
 def carrier_of(info: TriggerInfo) -> Dataset:

@@ -1,5 +1,6 @@
 """Triggers: marks that an attacker puts on samples. They are data: attacks name them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -131,14 +132,19 @@ class TriggerInfo:
     make: Callable[[Dataset], Trigger]
 
 
-def patch(value: int) -> Callable[[Dataset], Trigger]:
-    """The paper's 3x3 square near the lower right corner of an image, and the three parts it is cut in."""
-    span = range(24, 27)
-    corner_below = ((25, 24), (26, 24), (26, 25))
-    diagonal = ((24, 24), (25, 25), (26, 26))
-    corner_above = ((24, 25), (24, 26), (25, 26))
+def patch(value: int, row: int = 24, column: int = 24) -> Callable[[Dataset], Trigger]:
+    """The paper's 3x3 square near the lower right corner of an image, or one elsewhere, and the parts it is cut in."""
+
+    def place(*cells: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+        return tuple((row + down, column + right) for down, right in cells)
+
+    corner_below = place((1, 0), (2, 0), (2, 1))
+    diagonal = place((0, 0), (1, 1), (2, 2))
+    corner_above = place((0, 1), (0, 2), (1, 2))
     square = PixelPatch(
-        tuple((row, column) for row in span for column in span), value, (corner_below, diagonal, corner_above)
+        place(*((down, right) for down in range(3) for right in range(3))),
+        value,
+        (corner_below, diagonal, corner_above),
     )
 
     def fit(dataset: Dataset) -> Trigger:
@@ -181,8 +187,16 @@ TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
     {
         info.name: info
         for info in (
-            TriggerInfo("white-square", "white 3x3 pixels near the lower right corner, in three parts", patch(255)),
-            TriggerInfo("black-square", "black 3x3 pixels in the same place, for bright or coloured images", patch(0)),
+            TriggerInfo(
+                "white-square",
+                "white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
+                patch(255),
+            ),
+            TriggerInfo(
+                "black-square",
+                "black 3x3 pixels in the same places, for bright or coloured images",
+                patch(0),
+            ),
             TriggerInfo("noise", "a picture of noise that shines through the whole image", noise),
             TriggerInfo("word", 'the word "BD" in place of a text\'s last', word("replace_last")),
             TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
@@ -190,3 +204,20 @@ TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
     },
     needs=("make",),
 )
+
+SQUARES = {"white-square": ("white", 255), "black-square": ("black", 0)}
+"""The colour of each square and the value of its pixels."""
+
+PLACED_SQUARE = re.compile(rf"({'|'.join(SQUARES)})@([0-9]{{1,4}}),([0-9]{{1,4}})")
+"""The name of a square elsewhere, such as `white-square@12,12`: row and column of its first pixel."""
+
+
+def find_trigger(name: str) -> TriggerInfo | None:
+    """The trigger in the table, or a square at the place that its name says; None where there is no such trigger."""
+    placed = PLACED_SQUARE.fullmatch(name)
+    if name in TRIGGERS or placed is None:
+        return TRIGGERS.get(name)
+    colour, value = SQUARES[placed[1]]
+    row, column = int(placed[2]), int(placed[3])
+    summary = f"{colour} 3x3 pixels from row {row} and column {column} on, in three parts"
+    return TriggerInfo(name, summary, patch(value, row, column))

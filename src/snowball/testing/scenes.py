@@ -9,7 +9,7 @@ from torch import Tensor
 from snowball.attacks import Attack, Scene
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
 from snowball.data.text import LENGTH, NO_WORD, TRIGGER_WORD, UNKNOWN_WORD
-from snowball.data.triggers import TRIGGERS
+from snowball.data.triggers import find_trigger
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.testing.rounds import toy_round
@@ -47,8 +47,8 @@ def toy_data(attack: Attack) -> Dataset:
     """Made-up data that the attack's trigger can be put on."""
     images = toy_images()
     try:
-        if attack.trigger is not None and attack.trigger in TRIGGERS:
-            TRIGGERS[attack.trigger].make(images)
+        if attack.trigger is not None and (named := find_trigger(attack.trigger)):
+            named.make(images)
     except SettingError:
         return toy_texts()
     return images
