@@ -1,0 +1,139 @@
+"""Judges defenses: where do they hold, where do they fall, and what do they cost honest clients?
+
+    SNOWBALL_DATA=... python benchmarks/strength.py tune snowball krum --out runs/strength
+    SNOWBALL_DATA=... python benchmarks/strength.py report snowball:clusters=11 --out runs/strength --only 'mnist-*'
+
+`tune` has seeds 1 to 3 of MNIST, Fashion-MNIST and CIFAR-10, `report` seeds 11 to 13, and FEMNIST and Sent140 too;
+either refuses the other's. Runs are two at a time, each in a folder of its own under DIR/MODE, where it goes on if it
+was stopped; FedAvg's and Ideal's are made once for all defenses. What they came to is in DIR/MODE/strength.json, and on
+the screen as tables. docs/strength.md says how to read them.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from keep import shortened
+from machine import describe
+from snowball.errors import SnowballError
+from snowball.records import RunFolder, write_bytes
+from snowball.sim.grid import PlannedRun, run_name
+from snowball.sim.lock import alone
+from snowball.sim.run import is_finished
+from snowball.sim.side_by_side import SideBySide
+from strength_headline import (
+    Run,
+    describe_run,
+    judge_cells,
+    make_headline,
+    name_run,
+    tabulate_cells,
+    tabulate_headlines,
+)
+from strength_worlds import MODES, Job, choose_seeds, choose_worlds, estimate_seconds, list_jobs, make_experiment
+
+AT_A_TIME = 2
+"""Runs side by side, one core each."""
+
+
+def plan_runs(jobs: Sequence[Job]) -> dict[Job, PlannedRun]:
+    """The run of every job, all parsed before the first one starts; Ideal's serve several jobs."""
+    planned = {}
+    for job in jobs:
+        experiment = make_experiment(job)
+        planned[job] = PlannedRun(run_name(experiment), experiment, {})
+    return planned
+
+
+def find_waiting(planned: Mapping[Job, PlannedRun], folder: Path) -> dict[str, Job]:
+    """A job for every run that is not finished, by the run's name."""
+    named: dict[str, Job] = {}
+    for job, run in planned.items():
+        named.setdefault(run.name, job)
+    return {name: job for name, job in named.items() if not is_finished(folder / name, planned[job].experiment)}
+
+
+def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folder: Path) -> dict[str, str]:
+    """Run what waits; the sentences of the runs that failed, by their names."""
+    faults: dict[str, str] = {}
+    ended = 0
+    with closing(SideBySide(AT_A_TIME)([planned[job] for job in waiting.values()], folder)) as heard:
+        for news in heard:
+            if news.ended:
+                ended += 1
+                faults |= {news.run.name: news.fault} if news.fault else {}
+                world, attack = waiting[news.run.name].cell
+                outcome = f"failed: {news.fault}" if news.fault else "done"
+                print(f"{ended} of {len(waiting)}: {world} {attack}, {news.run.name}: {outcome}", file=sys.stderr)
+    return faults
+
+
+def collect_runs(planned: Mapping[Job, PlannedRun], faults: Mapping[str, str], folder: Path) -> Iterator[Run]:
+    """What is kept of every run that is finished, and of those that failed, why."""
+    for job, run in planned.items():
+        if run.name in faults:
+            yield {**name_run(job), "fault": faults[run.name]}
+        elif is_finished(folder / run.name, run.experiment):
+            yield describe_run(job, RunFolder.open(folder / run.name))
+
+
+def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> None:
+    """Write the result, with a line per run."""
+    lines = ",\n  ".join(json.dumps(shortened(run)) for run in runs)
+    head = json.dumps({"mode": mode, "machine": describe(), "headlines": shortened(list(headlines))}, indent=1)
+    write_bytes(path, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'.encode())
+
+
+def judge(arguments: argparse.Namespace) -> int:
+    """Run what is asked for and say what it came to; 1 where runs are missing."""
+    mode, folder = MODES[arguments.mode], arguments.out / arguments.mode
+    worlds, seeds = choose_worlds(mode, arguments.only or ("*",)), choose_seeds(mode, arguments.seeds)
+    planned = plan_runs(jobs := list(list_jobs(worlds, arguments.defenses, seeds)))
+    waiting = find_waiting(planned, folder)
+    minutes = sum(estimate_seconds(job, planned[job].experiment.rounds) for job in waiting.values()) / 60
+    total = len({run.name for run in planned.values()})
+    print(
+        f"{len(waiting)} of {total} runs are to be made, about {minutes:.0f} core-minutes or {minutes / AT_A_TIME:.0f} "
+        f"minutes, {AT_A_TIME} at a time, and longer with defenses that take longer than FedAvg",
+        file=sys.stderr,
+        flush=True,
+    )
+    if arguments.plan:
+        return 0
+    faults: dict[str, str] = {}
+    with alone(folder):
+        try:
+            faults = run_all(planned, waiting, folder)
+        except KeyboardInterrupt:
+            print("stopped: what is finished is judged; the same command goes on", file=sys.stderr)
+    runs = list(collect_runs(planned, faults, folder))
+    judged = {defense: judge_cells(runs, defense, jobs) for defense in arguments.defenses}
+    headlines = [make_headline(cells, defense) for defense, cells in judged.items()]
+    write_result(folder / "strength.json", arguments.mode, headlines, runs)
+    tables = [f"{defense}:\n\n{tabulate_cells(cells)}" for defense, cells in judged.items()]
+    print("\n\n".join([tabulate_headlines(headlines), *tables]))
+    return int(any(headline["missing_runs"] for headline in headlines))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line; what the user can put right is one sentence."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=MODES)
+    parser.add_argument("defenses", nargs="+", metavar="DEFENSE", help="a name, or NAME:setting=value,setting=value")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the runs are")
+    parser.add_argument("--only", nargs="+", metavar="WORLD", help="worlds, or patterns of their names")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="some of the mode's seeds")
+    parser.add_argument("--plan", action="store_true", help="say how long it will take, and stop")
+    try:
+        return judge(parser.parse_args(arguments))
+    except SnowballError as error:
+        print(f"strength: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
