@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from snowball.updates import Updates
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and in all it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ PAPER = files("snowball") / "presets" / "paper"
 
 UNSAID: dict[str, Any] = {
     "data.examples": None,
+    "data.tokeniser": "words",
     "attack.draw": "exact",
     "attack.first_round": 1,
     "attack.last_round": None,
