@@ -271,7 +271,7 @@ SMALLER = {
     "full": (2, 1),
     "dnc-columns": (2 * 2, 1),
     "summary": (13 * 2 + 12 * 3, 1),
-    "label-skew": (8 * 2 * 2, 1),
+    "label-skew": (8 * 2 * 2 + 8, 1),
 }
 """What the versions for two cores have in another number of cells, or of seeds than one, or alone."""
 
