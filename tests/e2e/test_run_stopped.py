@@ -96,7 +96,7 @@ def test_stopped_from_the_keyboard(tmp_path: Path, expected: list[dict[str, Any]
     wait_until(lambda: rounds_done(tmp_path) >= 1)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
     _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert errors.startswith("stopped; resume with ")
     assert errors.count("\n") == 1
     wait_until(lambda: not members(process.pid))

@@ -102,12 +102,10 @@ def show_progress(rounds: "Iterable[Record]", total: int) -> None:
 
 def line(record: "Record") -> str:
     """A round in a few words."""
-    from snowball.report.story import listing
-
     text = f"accuracy {record['main_accuracy']:.1%}"
     if record["backdoor_accuracy"] is not None:
         text += f", backdoor {record['backdoor_accuracy']:.1%}"
     text += f", {sum(record['elected'])} of {len(record['elected'])} elected"
     if "dropped" in record:
-        text += f", dropped: {listing([f'{client} ({reason})' for client, reason in record['dropped'].items()])}"
+        text += f", dropped: {', '.join(f'{client} ({reason})' for client, reason in record['dropped'].items())}"
     return f"{text}, the model stays: {record['kept']}" if "kept" in record else text
