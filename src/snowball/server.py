@@ -96,7 +96,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
         raise UpdateError(f"nobody is left to judge: of client {dropped[0].client!r}, {dropped[0].detail}")
     updates = received.to_updates()
     try:
-        verdict = ask(defense, updates, context)
+        verdict = ask_defense(defense, updates, context)
         after = apply_verdict(verdict, updates, received.buffers, base, buffers)
     except (SettingError, UpdateError) as error:  # a damaged state is another thing, and ends a run
         return Outcome(updates, dropped, ~everyone(updates), {}, base, buffers, context.state, str(error))
@@ -140,20 +140,20 @@ def describe_broken(name: str) -> str:
     return f"{name!r} holds NaN or infinite numbers"
 
 
-def ask(defense: Defense, updates: Updates, context: Context) -> Verdict:
+def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict:
     """What a defense decides; a verdict that cannot be carried out is refused."""
     verdict = defense(updates, context)
     rows, width = updates.values.shape
     if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
-        raise UpdateError(f"the defense elects by {describe(verdict.elected)}, {rows} bools are needed")
+        raise UpdateError(f"the defense elects by {describe_tensor(verdict.elected)}, {rows} bools are needed")
     if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
-        raise UpdateError(f"the defense's average is {describe(verdict.delta)}, {width} numbers are needed")
+        raise UpdateError(f"the defense's average is {describe_tensor(verdict.delta)}, {width} numbers are needed")
     if not verdict.delta.isfinite().all():
         raise UpdateError("the defense's average holds NaN or infinite numbers")
     return verdict
 
 
-def describe(tensor: Tensor) -> str:
+def describe_tensor(tensor: Tensor) -> str:
     """A tensor's type and shape in words."""
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 

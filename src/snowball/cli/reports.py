@@ -130,11 +130,11 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
 def show_exceptions(rows: "Iterable[Row]") -> None:
     """Say which runs dropped clients, or left the model as it was."""
     from snowball.report.audit import visible
-    from snowball.report.story import exceptions
+    from snowball.report.story import describe_exceptions
     from snowball.report.sweeps import LONGEST
 
     for row in rows:
-        if said := exceptions(row):
+        if said := describe_exceptions(row):
             typer.echo(visible(f"{row.name}: {said}", LONGEST))
 
 

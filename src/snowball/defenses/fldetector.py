@@ -29,7 +29,7 @@ from snowball.defenses.history import (
     Entries,
     Entry,
     check_bounds,
-    damaged,
+    describe_damage,
     is_row,
     keep_recent,
     mebibytes,
@@ -143,16 +143,16 @@ def check_state(state: State, width: int, round: int) -> None:
     clients = read_entries(state, "row", width, round)
     errors: list[Any] = [entry.get("errors") for entry in clients.values()]
     if not all(isinstance(part, list) for part in (steps, changes, blacklist, *errors)):
-        raise damaged("its steps, changes, blacklist and errors are not lists")
+        raise describe_damage("its steps, changes, blacklist and errors are not lists")
     if not all(type(error) is float for past in errors for error in past):
-        raise damaged("its errors are not numbers")
+        raise describe_damage("its errors are not numbers")
     latest = [state] if "round" in state else []
     trained_from = {str(entry["round"]) for entry in (*clients.values(), *latest)}
     if not isinstance(bases, Mapping) or not trained_from <= bases.keys():
-        raise damaged("it lacks models that updates were trained from")
+        raise describe_damage("it lacks models that updates were trained from")
     rows = [*bases.values(), *steps, *changes, *(entry.get("mean") for entry in latest)]
     if not all(is_row(row, width) for row in rows) or len(steps) != len(changes):
-        raise damaged(f"its models, mean, steps and changes are not rows of {width} numbers")
+        raise describe_damage(f"its models, mean, steps and changes are not rows of {width} numbers")
 
 
 def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:

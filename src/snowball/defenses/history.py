@@ -56,13 +56,13 @@ def read_entries(state: State, row: str, width: int, round: int) -> Entries:
     """The clients of a state, unless no round up to this one can have left them; `row` names what is kept of each."""
     entries: Entries | None = state.get("clients")
     if not isinstance(entries, Mapping):
-        raise damaged(f"its clients cannot be a {type(entries).__name__}")
+        raise describe_damage(f"its clients cannot be a {type(entries).__name__}")
     for client, entry in entries.items():
         shown = repr(client)[:MAX_SHOWN_CHARS]
         if not isinstance(entry, Mapping) or type(entry.get("round")) is not int or not 0 < entry["round"] <= round:
-            raise damaged(f"it does not say in which of {round} rounds client {shown} was last seen")
+            raise describe_damage(f"it does not say in which of {round} rounds client {shown} was last seen")
         if not is_row(entry.get(row), width):
-            raise damaged(f"its {row} of client {shown} is not {width} numbers")
+            raise describe_damage(f"its {row} of client {shown} is not {width} numbers")
     return entries
 
 
@@ -71,7 +71,7 @@ def is_row(value: Any, width: int) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.shape == (width,)
 
 
-def damaged(fault: str) -> RunError:
+def describe_damage(fault: str) -> RunError:
     """The error about a state that no round can have left."""
     return RunError(f"the defense's state is damaged or of another federation: {fault}; start again without it")
 

@@ -23,7 +23,7 @@ from snowball.guard.sanitise import sanitise
 from snowball.guard.verdicts import Tensors, decision, names, rebuild, refuse_unfit, said, take_in, untrained
 from snowball.pytree import pack, unpack
 from snowball.records import write_bytes
-from snowball.server import Dropped, ask, judge_round
+from snowball.server import Dropped, ask_defense, judge_round
 from snowball.updates import Arrays, Layout, Updates, as_tensor
 
 logger = getLogger("snowball")
@@ -236,7 +236,7 @@ class Guard:
     def _ask(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
         """What the defense decides; one that stumbles does not matter in monitor mode."""
         try:
-            verdict = ask(self.defense, updates, context)
+            verdict = ask_defense(self.defense, updates, context)
             entry |= decision(verdict, updates.clients)
         except Exception as error:
             if self.mode == "enforce":

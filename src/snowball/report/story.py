@@ -58,10 +58,10 @@ def _run_sentence(row: Row) -> str:
     text = f"The last model of {row.name} is right on {_share(row.last_main_accuracy)} of clean samples"
     if row.last_backdoor_accuracy is not None:
         text += f" and does as the attacker likes with {_share(row.last_backdoor_accuracy)} of triggered ones"
-    return " ".join(filter(None, (text + _election(row) + "." + _best_round(row), exceptions(row))))
+    return " ".join(filter(None, (text + _election(row) + "." + _best_round(row), describe_exceptions(row))))
 
 
-def exceptions(row: Row) -> str:
+def describe_exceptions(row: Row) -> str:
     """Who was dropped and why, and which rounds left the model as it was; nothing where all went as usual."""
     dropped = [f"{client} {_times(reasons)}" for client, reasons in row.dropped.items()]
     sentences = [f"Dropped: {listing(dropped)}."] if dropped else []

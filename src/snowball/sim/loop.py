@@ -15,7 +15,7 @@ from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
 from snowball.records import PAIRS, Record, error_rates, finite
 from snowball.rng import stream
-from snowball.server import Dropped, Outcome, Received, ask, judge_round
+from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
 from snowball.sim.attackers import craft
 from snowball.sim.cohort import draw, malicious_clients
 from snowball.sim.engine import Engine, Replies, Serial, one_thread
@@ -106,7 +106,9 @@ def rehearse(federation: Federation, base: Tensor) -> None:
     with one_thread():
         received, defense = receive(federation, Replies(zeros, []), draw(experiment, 1)), build_defense(experiment)
         trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
-        ask(defense, received.to_updates(), Context(1, experiment.rounds, base, experiment.seed, trusted=trusted))
+        ask_defense(
+            defense, received.to_updates(), Context(1, experiment.rounds, base, experiment.seed, trusted=trusted)
+        )
         if isinstance(defense, LocalDefense):
             rehearse_lesson(federation, defense)
 
@@ -156,7 +158,7 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
     """Who was there, who was elected, and why."""
     updates, products = outcome.updates, outcome.updates.products()
     infected = list(malicious.values())
-    elected = align(updates, outcome.elected.tolist(), malicious, False)
+    elected = align_rows(updates, outcome.elected.tolist(), malicious, False)
     false_positive_rate, false_negative_rate = error_rates(infected, elected)
     record = {
         "participants": list(malicious),
@@ -169,7 +171,7 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
             for name, fact in outcome.facts.items()
             if not name.startswith(TIMES)
         },
-        "map": align(updates, main_directions(products).tolist(), malicious),
+        "map": align_rows(updates, main_directions(products).tolist(), malicious),
         "distances": distances(products, [malicious[client] for client in updates.clients]),
     }
     if outcome.dropped:
@@ -179,7 +181,7 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
     return record
 
 
-def align(updates: Updates, values: Sequence[Any], participants: Iterable[str], absent: Any = None) -> list[Any]:
+def align_rows(updates: Updates, values: Sequence[Any], participants: Iterable[str], absent: Any = None) -> list[Any]:
     """What there is of each update, in the order of all participants."""
     known = dict(zip(updates.clients, values, strict=True))
     return [known.get(client, absent) for client in participants]
@@ -188,7 +190,7 @@ def align(updates: Updates, values: Sequence[Any], participants: Iterable[str], 
 def align_fact(updates: Updates, fact: Any, participants: Iterable[str]) -> Any:
     """A fact as JSON knows it; one with a value an update has a value a participant."""
     is_column = isinstance(fact, Tensor) and fact.shape == (len(updates),)
-    return align(updates, fact.tolist(), participants) if is_column else plain(fact)
+    return align_rows(updates, fact.tolist(), participants) if is_column else plain(fact)
 
 
 def times(facts: Mapping[str, Any]) -> dict[str, float]:
