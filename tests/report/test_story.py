@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from snowball.report import Row, headline, story
-from snowball.report.story import exceptions, outcome
+from snowball.report.story import describe_exceptions, outcome
 
 SAFE = Row("snowball", "snowball", 20, True, 18, 0.9, 0.02, 0.89, 0.025, 0.005, 0.25, 100.0)
 FOOLED = replace(
@@ -73,9 +73,9 @@ def test_who_was_dropped_is_said_with_the_reasons() -> None:
     dropped = {"7": {"not-finite": 2}, "9": {"not-finite": 1}}
     words = "Dropped: 7 (2 × not-finite) and 9 (1 × not-finite). The model stayed as it was in round 3."  # noqa: RUF001
     assert story([replace(SAFE, dropped=dropped, kept=[3])]).endswith(words)
-    assert exceptions(SAFE) == ""
+    assert describe_exceptions(SAFE) == ""
 
 
 def test_of_many_that_were_dropped_a_few_are_named() -> None:
     row = replace(SAFE, dropped={str(number): {"not-finite": 1} for number in range(50)})
-    assert exceptions(row).endswith("2 (1 × not-finite) and 47 more.")  # noqa: RUF001
+    assert describe_exceptions(row).endswith("2 (1 × not-finite) and 47 more.")  # noqa: RUF001
