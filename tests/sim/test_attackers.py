@@ -61,6 +61,18 @@ def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str
     assert torch.equal(serial[0], processes[0])
 
 
+def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_has_it(fed: MakeExperiment) -> None:
+    federation = Federation.of(fed("cba"))
+    trainer, base = LocalTraining(federation).trainer, torch.zeros(federation.layout.width)
+
+    def draw(client: int, round: int, *name: str) -> int:
+        work = LocalWork(federation, trainer, base, {}, client, round)
+        return work.make_stream(*name).initial_seed()
+
+    assert draw(0, 1, "scatter") == draw(0, 2, "scatter")
+    assert len({draw(0, 1, "scatter"), draw(1, 1, "scatter"), draw(0, 1, "other")}) == 3
+
+
 def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExperiment) -> None:
     federation = Federation.of(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
     trainer = LocalTraining(federation).trainer

@@ -111,6 +111,10 @@ class Work(Protocol):
         """(d,) of the loss at the global model, on poisoned samples or on clean ones."""
         ...
 
+    def make_stream(self, *name: str | int) -> torch.Generator:
+        """A new generator for one purpose of this client, the same in every round; name the round if it matters."""
+        ...
+
 
 @runtime_checkable
 class TrainingAttack(Protocol):

@@ -72,6 +72,10 @@ class LocalWork:
         labels = self.trainer.model(self.federation.dataset.normalise(stamped)).argmax(1)
         return int((labels == attack.target).sum()) / max(len(others), 1)
 
+    def make_stream(self, *name: str | int) -> torch.Generator:
+        """A new generator for one purpose of this client, the same in every round."""
+        return stream(self.federation.experiment.seed, "attacker", self.client, *name)
+
     def row(self, weights: Tensor) -> Tensor:
         """The update that a local model amounts to."""
         self.trainer.weights.copy_(weights)

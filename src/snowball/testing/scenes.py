@@ -61,6 +61,7 @@ class ToyWork:
     layout: Layout = field(default_factory=lambda: toy_round().layout)
     round: int = 1
     steps: int = 20
+    client: int = 0
 
     def __post_init__(self) -> None:
         """Start somewhere between."""
@@ -90,6 +91,10 @@ class ToyWork:
     def obedience(self, weights: Tensor) -> float:
         """How near the weights are to what poisoned samples want."""
         return float((1 - (weights - 1).abs().mean()).clamp(0, 1))
+
+    def make_stream(self, *name: str | int) -> torch.Generator:
+        """A generator for one purpose of this client."""
+        return stream(0, "toy work", self.client, *name)
 
 
 def toy_scene(attack: Attack, attackers: int = 4, seed: int = 0) -> Scene:
