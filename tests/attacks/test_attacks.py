@@ -186,6 +186,9 @@ def test_impossible_settings_are_refused(name: str, settings: dict[str, float], 
         ("min-sum", {"direction": "up"}, "direction 'up' is not one of unit, sign, deviation"),
         ("layer-poison", {"enough": 1.5}, "enough is a share from 0 to 1, got 1.5"),
         ("adaptive", {"apart": -0.1}, "apart is a share from 0 to 1, got -0.1"),
+        ("evasive", {"scatter": 1.5}, "scatter is a share from 0 to 1, got 1.5"),
+        ("evasive", {"noise": -1.0}, "noise must be a finite number from 0, got -1.0"),
+        ("evasive", {"noise": float("nan")}, "noise must be a finite number from 0, got nan"),
     ],
 )
 def test_settings_of_their_own_are_checked(name: str, settings: dict[str, float], fault: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
@@ -59,6 +60,30 @@ def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str
     experiment = fed(name, f"model.name={model}")
     serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
     assert torch.equal(serial[0], processes[0])
+
+
+EVASIVE = ("attack.scatter=0.5", "attack.noise=0.5", "attack.align=true")
+
+
+def test_workers_evade_as_the_serial_engine_does(fed: MakeExperiment) -> None:
+    experiment = fed("evasive", *EVASIVE)
+    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+    assert torch.equal(serial[0], processes[0])
+
+
+@pytest.mark.parametrize("dodges", [EVASIVE[2:], EVASIVE])
+def test_evasive_updates_have_the_cosine_of_honest_ones(fed: MakeExperiment, dodges: tuple[str, ...]) -> None:
+    experiment = fed("evasive", *dodges)
+    model = Federation.of(experiment).model()
+    base = torch.cat([weights.detach().flatten() for weights in model.parameters()])
+    records, rows = watch(experiment)
+    malicious = torch.tensor(records[0]["malicious"])
+    sent, honest, plain = (
+        cosine_similarity(rows[0][malicious], base)
+        for rows in (rows, watch(fed("cba", "attack.poison_ratio=0.0"))[1], watch(fed("evasive"))[1])
+    )
+    torch.testing.assert_close(sent, honest, atol=1e-4, rtol=0)
+    assert (plain - honest).abs().min() > 1e-3
 
 
 def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_has_it(fed: MakeExperiment) -> None:

@@ -147,7 +147,7 @@ def test_a_run_ends_where_the_server_itself_diverges(tiny: MakeExperiment, monke
         watch(tiny("defense.name=fltrust"), Serial)
 
 
-@pytest.mark.parametrize("attack", ["ipm", "alie", "min-max", "min-sum", "adaptive", "model-replacement"])
+@pytest.mark.parametrize("attack", ["ipm", "alie", "min-max", "min-sum", "adaptive", "evasive", "model-replacement"])
 def test_attackers_do_not_look_at_what_is_not_finite(tiny: MakeExperiment, attack: str) -> None:
     experiment = tiny("rounds=1", "defense.name=fedavg", f"attack.name={attack}", "attack.malicious=0.5", "cohort=6")
     (record,), _ = watch(experiment, Serial)

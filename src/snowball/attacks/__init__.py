@@ -7,6 +7,7 @@ from snowball.attacks.blended import Blended
 from snowball.attacks.cba import Cba
 from snowball.attacks.dba import Dba
 from snowball.attacks.edge_case import EdgeCase
+from snowball.attacks.evasive import Evasive
 from snowball.attacks.ipm import Ipm
 from snowball.attacks.label_flip import LabelFlip
 from snowball.attacks.layer_poison import LayerPoison
@@ -32,6 +33,7 @@ ATTACKS: OpenTable[type[Attack]] = OpenTable(
         "neurotoxin": Neurotoxin,
         "layer-poison": LayerPoison,
         "adaptive": Adaptive,
+        "evasive": Evasive,
         "alie": Alie,
         "ipm": Ipm,
         "min-max": MinMax,
@@ -50,6 +52,7 @@ __all__ = [
     "CraftingAttack",
     "Dba",
     "EdgeCase",
+    "Evasive",
     "Ipm",
     "LabelFlip",
     "LayerPoison",
