@@ -158,13 +158,23 @@ WORLDS: dict[str, World] = dict(build_worlds())
 
 def choose_worlds(mode: Mode, patterns: Sequence[str] = ("*",)) -> list[str]:
     """The worlds of a mode that patterns such as `mnist-*` name; one that names none is refused."""
-    open_worlds = [name for name, world in WORLDS.items() if world.preset in mode.presets]
+    open_worlds = [name for name in WORLDS if is_open(name, mode)]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in open_worlds):
             raise SettingError(
                 f"--only {pattern} names no world of this mode, whose worlds are {', '.join(open_worlds)}"
             )
     return [name for name in open_worlds if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def is_open(world: str, mode: Mode) -> bool:
+    """Whether a mode may look at a world; it may at one that is not known, of which there is nothing to see."""
+    return world not in WORLDS or WORLDS[world].preset in mode.presets
+
+
+def has_cell(cell: Cell) -> bool:
+    """Whether there is such a world with such an attack."""
+    return cell.world in WORLDS and cell.attack in WORLDS[cell.world].attacks
 
 
 def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
