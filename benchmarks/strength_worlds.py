@@ -187,13 +187,16 @@ def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def list_jobs(worlds: Iterable[str], defenses: Sequence[str], seeds: Sequence[int]) -> Iterator[Job]:
-    """Every run; where nobody is malicious, Ideal is FedAvg and is not run."""
-    for world in worlds:
-        for attack in WORLDS[world].attacks:
-            baselines = ("fedavg",) if attack == CLEAN else ("fedavg", "ideal")
-            for defense in dict.fromkeys((*baselines, *defenses)):
-                if not (attack == CLEAN and defense == "ideal"):
-                    yield from (Job(Cell(world, attack), defense, seed) for seed in seeds)
+    """Every run, seed by seed and cell by cell, so that a call that is stopped has judged whole seeds.
+
+    Where nobody is malicious, Ideal is FedAvg and is not run.
+    """
+    cells = [Cell(world, attack) for world in worlds for attack in WORLDS[world].attacks]
+    for seed, cell in product(seeds, cells):
+        baselines = ("fedavg",) if cell.attack == CLEAN else ("fedavg", "ideal")
+        for defense in dict.fromkeys((*baselines, *defenses)):
+            if not (cell.attack == CLEAN and defense == "ideal"):
+                yield Job(cell, defense, seed)
 
 
 def estimate_seconds(job: Job, rounds: int) -> float:

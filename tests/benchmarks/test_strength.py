@@ -149,11 +149,26 @@ def tiny_settings() -> dict[str, Any]:
 
 
 def test_jobs_have_baselines_and_no_ideal_where_nobody_attacks() -> None:
-    jobs = list(list_jobs(["sites-5"], ["snowball", "fedavg"], (1, 2)))
-    assert [(each.cell.attack, each.defense, each.seed) for each in jobs] == [
-        *(("cba", defense, seed) for defense in ("fedavg", "ideal", "snowball") for seed in (1, 2)),
-        *(("clean", defense, seed) for defense in ("fedavg", "snowball") for seed in (1, 2)),
+    jobs = list(list_jobs(["sites-5"], ["snowball", "fedavg"], (1,)))
+    assert [(each.cell.attack, each.defense) for each in jobs] == [
+        *(("cba", defense) for defense in ("fedavg", "ideal", "snowball")),
+        *(("clean", defense) for defense in ("fedavg", "snowball")),
     ]
+
+
+def test_jobs_are_made_seed_by_seed_and_each_cell_with_its_baselines() -> None:
+    jobs = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2, 1)))
+    whole = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2,)))
+    assert jobs == [*whole, *(each._replace(seed=1) for each in whole)]
+    cells = list(dict.fromkeys(each.cell for each in whole))
+    assert [each.cell for each in whole] == [cell for cell in cells for each in whole if each.cell == cell]
+
+
+def test_runs_are_started_in_the_order_of_the_jobs(tmp_path: Path) -> None:
+    planned = strength.plan_runs(list(list_jobs(["sites-8", "sites-5"], ["krum"], (2, 1))))
+    waiting = list(strength.find_waiting(planned, {}, tmp_path))
+    assert waiting == list(dict.fromkeys(planned_run.name for planned_run in planned.values()))
+    assert [planned[job].experiment.seed for job in planned] == [2] * 10 + [1] * 10
 
 
 def test_tuning_never_sees_what_is_reported() -> None:
