@@ -19,6 +19,7 @@ from strength_headline import judge_cells, make_headline, summarise_clients, tab
 from strength_known import Known, match_runs, read_known
 from strength_worlds import (
     CORNER,
+    EVASIONS,
     EVERY_ATTACK,
     MODES,
     WORLDS,
@@ -30,6 +31,7 @@ from strength_worlds import (
     draw_place,
     draw_target,
     list_jobs,
+    make_attack,
     make_experiment,
 )
 
@@ -59,8 +61,10 @@ def test_the_worlds_are_those_that_must_be_judged() -> None:
         assert {each.data.own["alpha"] for each in found} == {0.1, 0.5, 1}
         assert {each.attack.malicious for each in found} == {0.1, 0.2, 0.3, 0.4}
     every = {*EVERY_ATTACK, "clean"}
-    assert {attack for world, attack in experiments if world.startswith("mnist")} == every - {"cba-middle"}
-    assert {attack for world, attack in experiments if world.startswith("cifar10")} == every
+    found_on = {
+        data: {attack for world, attack in experiments if world.startswith(data)} for data in ("mnist", "cifar")
+    }
+    assert found_on == {"mnist": every - {"cba-middle"} | EVASIONS.keys(), "cifar": every | {"evade-all"}}
     femnist = [each for each in experiments.values() if each.data.name == "femnist" and each.attack.name == "cba"]
     assert {each.attack.own["poison_ratio"] for each in femnist} == {0.1, 0.3, 0.9}
     assert experiments["sent140", "text"].attack.name == "text"
@@ -114,7 +118,7 @@ def test_what_was_drawn_stands_in_the_settings_of_the_run() -> None:
 
 
 def test_ideal_is_run_once_for_all_attacks_with_one_probe() -> None:
-    corner = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in CORNER]
+    corner = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in (*CORNER, *EVASIONS)]
     assert all(each == corner[0] for each in corner)
     others = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in EVERY_ATTACK if attack not in CORNER]
     assert all(each != corner[0] for each in others)
@@ -130,6 +134,8 @@ def test_ideal_is_run_once_for_all_attacks_with_one_probe() -> None:
         {"name": "model-replacement"},
         {"name": "layer-poison"},
         {"poison_ratio": 1.0},
+        {"share_of_rounds": 0.1},
+        {"name": "evasive", "scatter": 0.5, "noise": 0.5, "align": True},
     ],
     ids=str,
 )
@@ -169,6 +175,42 @@ def test_runs_are_started_in_the_order_of_the_jobs(tmp_path: Path) -> None:
     waiting = list(strength.find_waiting(planned, {}, tmp_path))
     assert waiting == list(dict.fromkeys(planned_run.name for planned_run in planned.values()))
     assert [planned[job].experiment.seed for job in planned] == [2] * 10 + [1] * 10
+
+
+USUAL = {"name": "cba", "malicious": 0.3, "poison_ratio": 0.3, "target": 1, "trigger": "white-square"}
+
+
+@pytest.mark.parametrize(
+    ("attack", "own"),
+    [
+        ("evade-crowd", {"name": "evasive", "balance": True}),
+        ("evade-split", {"name": "evasive", "balance": False, "scatter": 0.3}),
+        ("evade-noise", {"name": "evasive", "balance": False, "noise": 1.0}),
+        ("evade-alignment", {"name": "evasive", "balance": False, "align": True}),
+        ("evade-memory", {"name": "cba", "share_of_rounds": 1 / 3}),
+        ("evade-all", {"name": "evasive", "balance": True, "scatter": 0.5, "noise": 0.5, "align": True}),
+    ],
+)
+def test_attackers_who_know_defenses_have_settings_of_their_own(attack: str, own: dict[str, Any]) -> None:
+    assert make_attack(USUAL, attack, "mnist", 1) == USUAL | own
+    assert attack in WORLDS["mnist-a0.5-m30"].attacks
+    assert (attack in WORLDS["cifar10-m30"].attacks) == (attack == "evade-all")
+
+
+def test_an_evasion_evades_what_it_is_named_for_and_nothing_else() -> None:
+    plain = {"balance": False, "scatter": 1.0, "noise": 0.0, "align": False, "share_of_rounds": 1}
+    changed = {}
+    for attack in EVASIONS:
+        settings = make_experiment(job("mnist-a0.5-m30", attack)).settings()["attack"]
+        changed[attack] = [name for name, value in plain.items() if settings.get(name, value) != value]
+    assert changed == {
+        "evade-crowd": ["balance"],
+        "evade-split": ["scatter"],
+        "evade-noise": ["noise"],
+        "evade-alignment": ["align"],
+        "evade-memory": ["share_of_rounds"],
+        "evade-all": ["balance", "scatter", "noise", "align"],
+    }
 
 
 def test_tuning_never_sees_what_is_reported() -> None:
