@@ -6,7 +6,8 @@
 `tune` has seeds 1 to 3 of MNIST, Fashion-MNIST and CIFAR-10, `report` seeds 11 to 13, and FEMNIST and Sent140 too;
 either refuses the other's. Runs are two at a time, each in a folder of its own under DIR/MODE, where it goes on if it
 was stopped; FedAvg's and Ideal's are made once for all defenses. What they came to is in DIR/MODE/strength.json, and on
-the screen as tables. docs/strength.md says how to read them.
+the screen as tables. `--known` takes the runs of such files over instead of making them again. docs/strength.md says
+how to read them.
 """
 
 import argparse
@@ -29,11 +30,12 @@ from strength_headline import (
     Run,
     describe_run,
     judge_cells,
+    label_run,
     make_headline,
-    name_run,
     tabulate_cells,
     tabulate_headlines,
 )
+from strength_known import Known, match_runs, read_known
 from strength_worlds import MODES, Job, choose_seeds, choose_worlds, estimate_seconds, list_jobs, make_experiment
 
 AT_A_TIME = 2
@@ -49,12 +51,25 @@ def plan_runs(jobs: Sequence[Job]) -> dict[Job, PlannedRun]:
     return planned
 
 
-def find_waiting(planned: Mapping[Job, PlannedRun], folder: Path) -> dict[str, Job]:
-    """A job for every run that is not finished, by the run's name."""
+def match_known(planned: Mapping[Job, PlannedRun], files: Sequence[Path], mode: str) -> Known:
+    """Match the runs of known files with the planned ones, and say how many have other settings."""
+    runs = [run for file in files for run in read_known(file, mode)]
+    known = match_runs(runs, {job: run.name for job, run in planned.items()})
+    if known.ignored:
+        print(f"{known.ignored} known runs are ignored: their settings are not those of today", file=sys.stderr)
+    return known
+
+
+def find_waiting(planned: Mapping[Job, PlannedRun], done: Mapping[str, Run], folder: Path) -> dict[str, Job]:
+    """A job for every run that is neither known nor finished in the folder, by the run's name."""
     named: dict[str, Job] = {}
     for job, run in planned.items():
         named.setdefault(run.name, job)
-    return {name: job for name, job in named.items() if not is_finished(folder / name, planned[job].experiment)}
+    return {
+        name: job
+        for name, job in named.items()
+        if name not in done and not is_finished(folder / name, planned[job].experiment)
+    }
 
 
 def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folder: Path) -> dict[str, str]:
@@ -72,18 +87,23 @@ def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folde
     return faults
 
 
-def collect_runs(planned: Mapping[Job, PlannedRun], faults: Mapping[str, str], folder: Path) -> Iterator[Run]:
-    """What is kept of every run that is finished, and of those that failed, why."""
+def collect_runs(
+    planned: Mapping[Job, PlannedRun], done: Mapping[str, Run], faults: Mapping[str, str], folder: Path
+) -> Iterator[Run]:
+    """What is kept of every run that is finished or known, and of those that failed, why."""
     for job, run in planned.items():
         if run.name in faults:
-            yield {**name_run(job), "fault": faults[run.name]}
-        elif is_finished(folder / run.name, run.experiment):
-            yield describe_run(job, RunFolder.open(folder / run.name))
+            yield label_run(job, run.name) | {"fault": faults[run.name]}
+        elif is_finished(folder / run.name, run.experiment):  # which counts for more than what a file says
+            yield describe_run(job, run.name, RunFolder.open(folder / run.name))
+        elif run.name in done:
+            yield done[run.name] | label_run(job, run.name)
 
 
 def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> None:
-    """Write the result, with a line per run."""
-    lines = ",\n  ".join(json.dumps(shortened(run)) for run in runs)
+    """Write the result, with a line per run, in an order that does not depend on which call made it."""
+    ordered = sorted(runs, key=lambda run: tuple(run[name] for name in ("seed", "world", "attack", "defense", "run")))
+    lines = ",\n  ".join(json.dumps(shortened(run)) for run in ordered)
     head = json.dumps({"mode": mode, "machine": describe(), "headlines": shortened(list(headlines))}, indent=1)
     write_bytes(path, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'.encode())
 
@@ -93,7 +113,8 @@ def judge(arguments: argparse.Namespace) -> int:
     mode, folder = MODES[arguments.mode], arguments.out / arguments.mode
     worlds, seeds = choose_worlds(mode, arguments.only or ("*",)), choose_seeds(mode, arguments.seeds)
     planned = plan_runs(jobs := list(list_jobs(worlds, arguments.defenses, seeds)))
-    waiting = find_waiting(planned, folder)
+    known = match_known(planned, arguments.known, arguments.mode)
+    waiting = find_waiting(planned, known.done, folder)
     minutes = sum(estimate_seconds(job, planned[job].experiment.rounds) for job in waiting.values()) / 60
     total = len({run.name for run in planned.values()})
     print(
@@ -110,10 +131,10 @@ def judge(arguments: argparse.Namespace) -> int:
             faults = run_all(planned, waiting, folder)
         except KeyboardInterrupt:
             print("stopped: what is finished is judged; the same command goes on", file=sys.stderr)
-    runs = list(collect_runs(planned, faults, folder))
+    runs = list(collect_runs(planned, known.done, faults, folder))
     judged = {defense: judge_cells(runs, defense, jobs) for defense in arguments.defenses}
     headlines = [make_headline(cells, defense) for defense, cells in judged.items()]
-    write_result(folder / "strength.json", arguments.mode, headlines, runs)
+    write_result(folder / "strength.json", arguments.mode, headlines, [*runs, *known.others])
     tables = [f"{defense}:\n\n{tabulate_cells(cells)}" for defense, cells in judged.items()]
     print("\n\n".join([tabulate_headlines(headlines), *tables]))
     return int(any(headline["missing_runs"] for headline in headlines))
@@ -127,6 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the runs are")
     parser.add_argument("--only", nargs="+", metavar="WORLD", help="worlds, or patterns of their names")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="some of the mode's seeds")
+    parser.add_argument(
+        "--known",
+        nargs="+",
+        type=Path,
+        default=(),
+        metavar="FILE",
+        help="results of earlier calls, whose runs are taken over if their settings are the same",
+    )
     parser.add_argument("--plan", action="store_true", help="say how long it will take, and stop")
     try:
         return judge(parser.parse_args(arguments))

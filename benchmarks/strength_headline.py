@@ -9,7 +9,7 @@ from strength_worlds import CLEAN, Cell, Job
 from words import markdown, percent
 
 Run = dict[str, Any]
-"""What is kept of a run: its cell, defense and seed, and its outcome or the sentence that it failed with."""
+"""What is kept of a run: its cell, defense, seed and name, and its outcome or the sentence that it failed with."""
 
 TAKEN = 0.8
 """FedAvg's backdoor accuracy in the last round above which an attack works, and a run counts."""
@@ -21,12 +21,12 @@ SEEN = 3
 """Rounds that a client must have taken part in to count among those never elected."""
 
 
-def describe_run(job: Job, folder: RunFolder) -> Run:
-    """What is kept of a finished run."""
+def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
+    """What is kept of a finished run of this name."""
     rounds, summary, settings = folder.rounds(), folder.summary() or {}, folder.run["settings"]
     drawn = {name: settings["attack"].get(name) for name in ("trigger", "target")}
     return {
-        **name_run(job),
+        **label_run(job, name),
         **drawn,
         **{when: summary[when] for when in WHEN},
         "infected_elected": summary["false_positive_rate"],
@@ -38,9 +38,9 @@ def describe_run(job: Job, folder: RunFolder) -> Run:
     }
 
 
-def name_run(job: Job) -> Run:
-    """What a run is called by."""
-    return {"world": job.cell.world, "attack": job.cell.attack, "defense": job.defense, "seed": job.seed}
+def label_run(job: Job, name: str) -> Run:
+    """The job of a run, and the run's name, which says whether its settings are still the job's."""
+    return {"world": job.cell.world, "attack": job.cell.attack, "defense": job.defense, "seed": job.seed, "run": name}
 
 
 def summarise_clients(rounds: Sequence[Record]) -> dict[str, Any]:

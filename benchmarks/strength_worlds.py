@@ -23,7 +23,19 @@ CORNER = ("cba", "dba", "model-replacement", "neurotoxin", "layer-poison", "adap
 """Attacks that stamp the square near the corner, and are probed with it."""
 
 EVERY_ATTACK = (*CORNER, "cba-middle", "cba-place", "cba-target", "blended")
-"""All attacks on images: CBA also in the middle, at a place drawn per run, and with a target class drawn per run."""
+"""All attacks on images by clients that do not know of defenses: CBA also in the middle, at a place drawn per run, and
+with a target class drawn per run."""
+
+EVASIONS: dict[str, Settings] = {
+    "evade-crowd": {"name": "evasive", "balance": True},
+    "evade-split": {"name": "evasive", "balance": False, "scatter": 0.3},
+    "evade-noise": {"name": "evasive", "balance": False, "noise": 1.0},
+    "evade-alignment": {"name": "evasive", "balance": False, "align": True},
+    "evade-memory": {"name": "cba", "share_of_rounds": 1 / 3},
+    "evade-all": {"name": "evasive", "balance": True, "scatter": 0.5, "noise": 0.5, "align": True},
+}
+"""Attacks by clients that know what defenses look at, each evading one of these and the last all but memory; they
+stamp the square near the corner."""
 
 RIM = 1
 """How far from an edge, in pixels, a drawn square lies at most: what is drawn on paper or worn hides it elsewhere."""
@@ -31,7 +43,14 @@ RIM = 1
 SQUARE = 3
 """Pixels across and down of the square."""
 
-ATTACK_COSTS = {"neurotoxin": 1.15, "adaptive": 1.25, "layer-poison": 1.6}
+ATTACK_COSTS = {
+    "neurotoxin": 1.15,
+    "adaptive": 1.25,
+    "layer-poison": 1.6,
+    "evade-split": 1.25,
+    "evade-alignment": 1.3,
+    "evade-all": 1.35,
+}
 """How much longer a round takes under attacks whose clients train more than once, measured on MNIST with 30 %."""
 
 USUAL_RATIO = 0.3
@@ -132,7 +151,7 @@ SLOW_ATTACKS = {
 """What is changed where FedAvg takes longer to learn the backdoor, by alpha and per cent of malicious clients."""
 
 MORE_ATTACKS = {
-    "mnist-a0.5-m30": tuple(attack for attack in EVERY_ATTACK if attack != "cba-middle"),
+    "mnist-a0.5-m30": (*(attack for attack in EVERY_ATTACK if attack != "cba-middle"), *EVASIONS),
     "fashion-mnist-a0.1-m30": ("cba", "cba-target", "cba-place", "model-replacement", "adaptive"),
     **{f"{data}-a{alpha}-m20": ("cba", CLEAN) for data in ("mnist", "fashion-mnist") for alpha in SHARES},
 }
@@ -140,7 +159,7 @@ MORE_ATTACKS = {
 
 CIFAR10_ATTACKS = {
     20: ("cba", "cba-middle", "cba-place", "cba-target", "model-replacement", CLEAN),
-    30: ("dba", "blended", "neurotoxin", "layer-poison", "adaptive"),
+    30: ("dba", "blended", "neurotoxin", "layer-poison", "adaptive", "evade-all"),
 }
 """The attacks on CIFAR-10 by per cent of malicious clients: more for those that FedAvg takes longer to learn."""
 
@@ -158,13 +177,23 @@ WORLDS: dict[str, World] = dict(build_worlds())
 
 def choose_worlds(mode: Mode, patterns: Sequence[str] = ("*",)) -> list[str]:
     """The worlds of a mode that patterns such as `mnist-*` name; one that names none is refused."""
-    open_worlds = [name for name, world in WORLDS.items() if world.preset in mode.presets]
+    open_worlds = [name for name in WORLDS if is_open(name, mode)]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in open_worlds):
             raise SettingError(
                 f"--only {pattern} names no world of this mode, whose worlds are {', '.join(open_worlds)}"
             )
     return [name for name in open_worlds if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def is_open(world: str, mode: Mode) -> bool:
+    """Whether a mode may look at a world; it may at one that is not known, of which there is nothing to see."""
+    return world not in WORLDS or WORLDS[world].preset in mode.presets
+
+
+def has_cell(cell: Cell) -> bool:
+    """Whether there is such a world with such an attack."""
+    return cell.world in WORLDS and cell.attack in WORLDS[cell.world].attacks
 
 
 def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
@@ -177,13 +206,16 @@ def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def list_jobs(worlds: Iterable[str], defenses: Sequence[str], seeds: Sequence[int]) -> Iterator[Job]:
-    """Every run; where nobody is malicious, Ideal is FedAvg and is not run."""
-    for world in worlds:
-        for attack in WORLDS[world].attacks:
-            baselines = ("fedavg",) if attack == CLEAN else ("fedavg", "ideal")
-            for defense in dict.fromkeys((*baselines, *defenses)):
-                if not (attack == CLEAN and defense == "ideal"):
-                    yield from (Job(Cell(world, attack), defense, seed) for seed in seeds)
+    """Every run, seed by seed and cell by cell, so that a call that is stopped has judged whole seeds.
+
+    Where nobody is malicious, Ideal is FedAvg and is not run.
+    """
+    cells = [Cell(world, attack) for world in worlds for attack in WORLDS[world].attacks]
+    for seed, cell in product(seeds, cells):
+        baselines = ("fedavg",) if cell.attack == CLEAN else ("fedavg", "ideal")
+        for defense in dict.fromkeys((*baselines, *defenses)):
+            if not (cell.attack == CLEAN and defense == "ideal"):
+                yield Job(cell, defense, seed)
 
 
 def estimate_seconds(job: Job, rounds: int) -> float:
@@ -197,7 +229,7 @@ def make_experiment(job: Job) -> Experiment:
     settings = override(open_preset(world.preset).settings, world.changes, CHOICES)
     attack, data = job.cell.attack, settings["data"]["name"]
     if job.defense == "ideal":
-        attack = "cba" if attack in CORNER else attack
+        attack = "cba" if attack in CORNER or attack in EVASIONS else attack
         settings["attack"]["poison_ratio"] = USUAL_RATIO
     settings["attack"] = make_attack(settings["attack"], attack, data, job.seed)
     return Experiment.parse({**settings, "seed": job.seed, "defense": parse_defense(job.defense)})
@@ -232,6 +264,8 @@ def make_attack(usual: Settings, attack: str, data: str, seed: int) -> Settings:
         return {**usual, "target": draw_target(seed, CLASSES[data], usual.get("target", 1))}
     if attack == "blended":
         return {**usual, "name": attack, "trigger": "noise"}
+    if attack in EVASIONS:
+        return {**usual, **EVASIONS[attack]}
     return {**usual, "name": attack}
 
 

@@ -13,10 +13,13 @@ from snowball.errors import SettingError
 from snowball.records import RunFolder
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
+from snowball.sim.grid import run_name
 from snowball.sim.loop import simulate
 from strength_headline import judge_cells, make_headline, summarise_clients, tabulate_cells, tabulate_headlines
+from strength_known import Known, match_runs, read_known
 from strength_worlds import (
     CORNER,
+    EVASIONS,
     EVERY_ATTACK,
     MODES,
     WORLDS,
@@ -28,6 +31,7 @@ from strength_worlds import (
     draw_place,
     draw_target,
     list_jobs,
+    make_attack,
     make_experiment,
 )
 
@@ -57,8 +61,10 @@ def test_the_worlds_are_those_that_must_be_judged() -> None:
         assert {each.data.own["alpha"] for each in found} == {0.1, 0.5, 1}
         assert {each.attack.malicious for each in found} == {0.1, 0.2, 0.3, 0.4}
     every = {*EVERY_ATTACK, "clean"}
-    assert {attack for world, attack in experiments if world.startswith("mnist")} == every - {"cba-middle"}
-    assert {attack for world, attack in experiments if world.startswith("cifar10")} == every
+    found_on = {
+        data: {attack for world, attack in experiments if world.startswith(data)} for data in ("mnist", "cifar")
+    }
+    assert found_on == {"mnist": every - {"cba-middle"} | EVASIONS.keys(), "cifar": every | {"evade-all"}}
     femnist = [each for each in experiments.values() if each.data.name == "femnist" and each.attack.name == "cba"]
     assert {each.attack.own["poison_ratio"] for each in femnist} == {0.1, 0.3, 0.9}
     assert experiments["sent140", "text"].attack.name == "text"
@@ -112,7 +118,7 @@ def test_what_was_drawn_stands_in_the_settings_of_the_run() -> None:
 
 
 def test_ideal_is_run_once_for_all_attacks_with_one_probe() -> None:
-    corner = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in CORNER]
+    corner = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in (*CORNER, *EVASIONS)]
     assert all(each == corner[0] for each in corner)
     others = [make_experiment(job("cifar10-m20", attack, "ideal")) for attack in EVERY_ATTACK if attack not in CORNER]
     assert all(each != corner[0] for each in others)
@@ -128,6 +134,8 @@ def test_ideal_is_run_once_for_all_attacks_with_one_probe() -> None:
         {"name": "model-replacement"},
         {"name": "layer-poison"},
         {"poison_ratio": 1.0},
+        {"share_of_rounds": 0.1},
+        {"name": "evasive", "scatter": 0.5, "noise": 0.5, "align": True},
     ],
     ids=str,
 )
@@ -147,11 +155,62 @@ def tiny_settings() -> dict[str, Any]:
 
 
 def test_jobs_have_baselines_and_no_ideal_where_nobody_attacks() -> None:
-    jobs = list(list_jobs(["sites-5"], ["snowball", "fedavg"], (1, 2)))
-    assert [(each.cell.attack, each.defense, each.seed) for each in jobs] == [
-        *(("cba", defense, seed) for defense in ("fedavg", "ideal", "snowball") for seed in (1, 2)),
-        *(("clean", defense, seed) for defense in ("fedavg", "snowball") for seed in (1, 2)),
+    jobs = list(list_jobs(["sites-5"], ["snowball", "fedavg"], (1,)))
+    assert [(each.cell.attack, each.defense) for each in jobs] == [
+        *(("cba", defense) for defense in ("fedavg", "ideal", "snowball")),
+        *(("clean", defense) for defense in ("fedavg", "snowball")),
     ]
+
+
+def test_jobs_are_made_seed_by_seed_and_each_cell_with_its_baselines() -> None:
+    jobs = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2, 1)))
+    whole = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2,)))
+    assert jobs == [*whole, *(each._replace(seed=1) for each in whole)]
+    cells = list(dict.fromkeys(each.cell for each in whole))
+    assert [each.cell for each in whole] == [cell for cell in cells for each in whole if each.cell == cell]
+
+
+def test_runs_are_started_in_the_order_of_the_jobs(tmp_path: Path) -> None:
+    planned = strength.plan_runs(list(list_jobs(["sites-8", "sites-5"], ["krum"], (2, 1))))
+    waiting = list(strength.find_waiting(planned, {}, tmp_path))
+    assert waiting == list(dict.fromkeys(planned_run.name for planned_run in planned.values()))
+    assert [planned[job].experiment.seed for job in planned] == [2] * 10 + [1] * 10
+
+
+USUAL = {"name": "cba", "malicious": 0.3, "poison_ratio": 0.3, "target": 1, "trigger": "white-square"}
+
+
+@pytest.mark.parametrize(
+    ("attack", "own"),
+    [
+        ("evade-crowd", {"name": "evasive", "balance": True}),
+        ("evade-split", {"name": "evasive", "balance": False, "scatter": 0.3}),
+        ("evade-noise", {"name": "evasive", "balance": False, "noise": 1.0}),
+        ("evade-alignment", {"name": "evasive", "balance": False, "align": True}),
+        ("evade-memory", {"name": "cba", "share_of_rounds": 1 / 3}),
+        ("evade-all", {"name": "evasive", "balance": True, "scatter": 0.5, "noise": 0.5, "align": True}),
+    ],
+)
+def test_attackers_who_know_defenses_have_settings_of_their_own(attack: str, own: dict[str, Any]) -> None:
+    assert make_attack(USUAL, attack, "mnist", 1) == USUAL | own
+    assert attack in WORLDS["mnist-a0.5-m30"].attacks
+    assert (attack in WORLDS["cifar10-m30"].attacks) == (attack == "evade-all")
+
+
+def test_an_evasion_evades_what_it_is_named_for_and_nothing_else() -> None:
+    plain = {"balance": False, "scatter": 1.0, "noise": 0.0, "align": False, "share_of_rounds": 1}
+    changed = {}
+    for attack in EVASIONS:
+        settings = make_experiment(job("mnist-a0.5-m30", attack)).settings()["attack"]
+        changed[attack] = [name for name, value in plain.items() if settings.get(name, value) != value]
+    assert changed == {
+        "evade-crowd": ["balance"],
+        "evade-split": ["scatter"],
+        "evade-noise": ["noise"],
+        "evade-alignment": ["align"],
+        "evade-memory": ["share_of_rounds"],
+        "evade-all": ["balance", "scatter", "noise", "align"],
+    }
 
 
 def test_tuning_never_sees_what_is_reported() -> None:
@@ -383,5 +442,211 @@ def test_a_small_world_is_run_and_judged_and_not_run_again(
     assert (result["runs"][0]["trigger"], result["runs"][0]["target"]) == ("white-square", 1)
     folders = [RunFolder.open(path.parent) for path in tmp_path.glob("tune/*/run.json")]
     assert len(folders) == 5
+    assert all((tmp_path / "tune" / each["run"] / "summary.json").exists() for each in result["runs"])
     assert strength.main(chosen) == 0
     assert capsys.readouterr().err.startswith("0 of 5 runs are to be made")
+    known = ["--known", str(tmp_path / "tune" / "strength.json")]
+    elsewhere = ["tune", "krum:tolerate=0.2", "--out", str(tmp_path / "elsewhere"), "--seeds", "1", *known]
+    assert strength.main(elsewhere) == 0
+    assert capsys.readouterr().err.startswith("0 of 5 runs are to be made")
+    assert json.loads((tmp_path / "elsewhere" / "tune" / "strength.json").read_text(encoding="utf-8")) == result
+    false = write_known(tmp_path / "false.json", [each | {"honest_left_out": 1.0} for each in result["runs"]])
+    assert strength.main([*chosen, "--known", false]) == 0  # what the folder holds counts for more
+    assert json.loads((tmp_path / "tune" / "strength.json").read_text(encoding="utf-8")) == result
+
+
+SMALL = World("cpu/mnist", ("rounds=10", "data.clients=100", "data.minimum=10"), ("cba", "dba", "clean"), 12.0)
+LIKE_SMALL = World("cpu/mnist", (*SMALL.changes, "attack.poison_ratio=0.5"), ("cba",), 12.0)
+ALL_RUNS = ("cba fedavg", "cba ideal", "cba ours", "dba fedavg", "dba ours", "clean fedavg", "clean ours")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world whose jobs with one seed and one defense are seven runs, and one that shares a run of Ideal with it."""
+    monkeypatch.setattr(strength_worlds, "WORLDS", {"small": SMALL, "like-small": LIKE_SMALL, "sent140": SENT140})
+
+
+SENT140 = WORLDS["sent140"]
+
+
+def known_run(attack: str, defense: str, seed: int = 1, world: str = "small", **more: Any) -> dict[str, Any]:
+    """A made-up line of a result, with the name that the run has."""
+    backdoor = None if attack == "clean" else 0.95
+    finished = {"run": run_name(make_experiment(job(world, attack, defense, seed))), "seconds": 1.5}
+    return run(f"{world} {attack}", defense, seed, 0.9, backdoor, trigger=None, target=1) | finished | more
+
+
+def known_runs(*cells: str) -> list[dict[str, Any]]:
+    return [known_run(*cell.replace("ours", "krum").split()) for cell in cells]
+
+
+def write_known(path: Path, runs: list[Any]) -> str:
+    path.write_text(json.dumps({"mode": "tune", "runs": runs}), encoding="utf-8")
+    return str(path)
+
+
+def call(folder: Path, *more: str) -> int:
+    return strength.main(["tune", "krum", "--out", str(folder), "--only", "small", "--seeds", "1", *more])
+
+
+@pytest.mark.usefixtures("small")
+def test_known_runs_are_taken_over_and_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        write_known(tmp_path / "a", known_runs(*ALL_RUNS[:3])),
+        write_known(tmp_path / "b", known_runs(*ALL_RUNS[3:])),
+    ]
+    assert call(tmp_path, "--plan", "--known", files[0]) == 0
+    assert capsys.readouterr().err.startswith("4 of 7 runs are to be made, about 8 core-minutes")
+    assert call(tmp_path, "--known", *files) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("0 of 7 runs are to be made")
+    assert "| runs missing | 0 |" in captured.out
+    written = json.loads((tmp_path / "tune" / "strength.json").read_text(encoding="utf-8"))["runs"]
+    (shared,) = known_runs("dba ideal")
+    assert written == sorted([*known_runs(*ALL_RUNS), shared], key=lambda each: (each["attack"], each["defense"]))
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_that_nobody_asks_for_are_kept_and_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [
+        known_run("cba", "rlr"),
+        known_run("cba", "krum", 2, infected_elected=1.0),
+        known_run("cba", "krum", 1, "like-small"),
+        known_run("cba", "fedavg", 1) | {"world": "of-yesterday"},
+        {"world": "small", "attack": "dba", "defense": "rlr", "seed": 3, "run": "a", "fault": "it fell over"},
+    ]
+    assert call(tmp_path, "--known", write_known(tmp_path / "a", known_runs(*ALL_RUNS))) == 0
+    alone = capsys.readouterr().out
+    file = write_known(tmp_path / "b", [*others, *known_runs(*ALL_RUNS)])
+    assert call(tmp_path, "--known", file) == 0
+    assert capsys.readouterr().out == alone
+    written = json.loads((tmp_path / "tune" / "strength.json").read_text(encoding="utf-8"))["runs"]
+    assert len(written) == 8 + len(others)
+    assert all(each in written for each in others)
+    seeds = [each["seed"] for each in written]
+    assert seeds == sorted(seeds)
+
+
+def name_jobs(defense: str = "krum") -> dict[Job, str]:
+    """What is asked for of the small world, with the names of the runs."""
+    return {each: run_name(make_experiment(each)) for each in list_jobs(["small"], [defense], [1])}
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_with_other_settings_are_ignored_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stale = [each | {"run": f"{each['run'][:-1]}x"} for each in known_runs(*ALL_RUNS[:2])]
+    file = write_known(tmp_path / "a", [*stale, *known_runs(*ALL_RUNS[2:])])
+    assert call(tmp_path, "--plan", "--known", file) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "2 known runs are ignored: their settings are not those of today"
+    assert said[1].startswith("2 of 7 runs are to be made")
+    known = match_runs(stale, name_jobs())
+    assert known == Known({}, [], 2)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("mislabelled", [{"attack": "dba"}, {"defense": "rlr"}, {"seed": 2}, {"world": "like-small"}])
+def test_a_run_under_the_label_of_another_is_not_taken_over(mislabelled: dict[str, Any]) -> None:
+    known = match_runs([known_run("cba", "krum") | mislabelled], name_jobs())
+    assert not known.done
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("cell", ["small cba", "small dba", "like-small cba"])
+def test_a_run_of_ideal_is_known_from_any_cell_that_shares_it(cell: str) -> None:
+    world, attack = cell.split()
+    line = known_run(attack, "ideal", 1, world)
+    known = match_runs([line], name_jobs())
+    assert known.done == {line["run"]: line}
+    assert match_runs([line | {"world": "of-yesterday"}], name_jobs()).done == {}
+    assert match_runs([line | {"attack": "clean"}], name_jobs()).done == {}
+    assert match_runs([line | {"seed": 2}], name_jobs()).done == {}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_known_run_that_failed_is_made_again() -> None:
+    done = known_run("cba", "krum")
+    failed = {name: done[name] for name in ("world", "attack", "defense", "seed", "run")} | {"fault": "it fell over"}
+    assert match_runs([failed], name_jobs()) == Known({}, [], 0)
+    for lines in ([failed, done], [done, failed]):
+        assert match_runs(lines, name_jobs()).done == {done["run"]: done}
+        assert match_runs(lines, name_jobs("rlr")).others == [done]
+
+
+FINE = run("small cba", "krum", 1, 0.9, 0.95, trigger=None, target=1, run="a", seconds=1.5)
+
+
+def change(section: str, **fields: Any) -> dict[str, Any]:
+    return FINE | {section: FINE[section] | fields}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("{", "is not valid JSON"),
+        ("[" * 200_000, "nested|recursion"),
+        ("[]", "an object was expected, got list"),
+        ('{"mode": "report", "runs": []}', "its 'mode' cannot be 'report'"),
+        ('{"mode": 1, "runs": []}', "its 'mode' cannot be 1"),
+        ('{"mode": "tune", "runs": {}}', "its 'runs' cannot be {}"),
+        ([1], "run 1: an object was expected, got int"),
+        ([FINE, FINE | {"world": 1}], "run 2: its 'world' cannot be 1"),
+        ([FINE | {"seed": True}], "run 1: its 'seed' cannot be True"),
+        ([FINE | {"seed": 11}], "run 1 has seed 11, which is not a seed of this mode"),
+        ([FINE | {"world": "sent140"}], "run 1 is of sent140, which is not a world of this mode"),
+        ([{name: FINE[name] for name in FINE if name != "run"}], "run 1: it has no 'run'"),
+        ([{name: FINE[name] for name in FINE if name != "clients"}], "run 1: it has no 'clients'"),
+        ([FINE | {"fault": None}], "run 1: its 'fault' cannot be None"),
+        ([FINE | {"infected_elected": 1.5}], "run 1: its 'infected_elected' cannot be 1.5"),
+        ([FINE | {"honest_left_out": "0.5"}], "run 1: its 'honest_left_out' cannot be '0.5'"),
+        ([FINE | {"seconds": -1}], "run 1: its 'seconds' cannot be -1"),
+        ([FINE | {"seconds": float("nan")}], "run 1: its 'seconds' cannot be None"),
+        ([FINE | {"target": 10**20}], "run 1: its 'target' cannot be 1000"),
+        ([FINE | {"last": None}], "run 1: its 'last' cannot be None"),
+        ([change("last", main_accuracy=None)], "run 1, 'last': its 'main_accuracy' cannot be None"),
+        ([change("best", backdoor_accuracy=None)], "run 1, 'best': its 'backdoor_accuracy' cannot be None"),
+        ([FINE | {"attack": "clean"}], "run 1, 'best': its 'backdoor_accuracy' cannot be 0.95"),
+        ([change("clients", honest=-1)], "run 1, 'clients': its 'honest' cannot be -1"),
+        ([change("clients", never_elected=5)], "run 1, 'clients': 5 of 4 clients cannot have been left out"),
+        ([change("clients", most_share=None)], "'mean_share' of 0.25 cannot have a 'most_share' of None"),
+        ([change("clients", mean_share=5e-324)], "'mean_share' of 5e-324 cannot have a 'most_share' of 0.5"),
+        ([FINE | {"world": "\x1b[2J\n", "seed": "\x1b[2J\n"}], r"cannot be '\x1b[2J\n'"),
+    ],
+)
+def test_a_file_that_is_not_a_result_is_refused_in_one_sentence(
+    content: str | list[Any], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "known.json"
+    if isinstance(content, str):
+        file.write_text(content, encoding="utf-8")
+    else:
+        write_known(file, content)
+    assert call(tmp_path / "out", "--plan", "--known", str(file)) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"strength: {file} ")
+    assert any(each in said for each in fault.split("|"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_known_file_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(tmp_path, "--plan", "--known", str(tmp_path / "none.json")) == 2
+    assert capsys.readouterr().err == f"strength: {tmp_path / 'none.json'} cannot be used: No such file or directory\n"
+
+
+def test_a_result_of_ones_own_is_fine(tmp_path: Path) -> None:
+    nobody = {
+        "honest": 0,
+        "mean_share": None,
+        "most": None,
+        "most_share": None,
+        "most_rounds": None,
+        "never_elected": 0,
+    }
+    lines = [
+        FINE,
+        FINE | {"clients": nobody, "honest_left_out": None},
+        change("clients", most_share=0.0, mean_share=0.0),
+    ]
+    assert read_known(Path(write_known(tmp_path / "a", lines)), "tune") == lines
