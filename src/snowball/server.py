@@ -76,7 +76,7 @@ class Outcome:
     updates: Updates
     dropped: tuple[Dropped, ...]
     elected: Tensor
-    facts: Mapping[str, Tensor | float]
+    facts: Mapping[str, Tensor | float | str]
     base: Tensor
     buffers: Buffers
     state: State | None

@@ -31,6 +31,7 @@ from snowball.defenses.norm_clip import NormClip
 from snowball.defenses.rfa import Rfa
 from snowball.defenses.rlr import Rlr
 from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
+from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.defenses.weak_dp import WeakDp
 from snowball.tables import OpenTable
@@ -51,6 +52,7 @@ DEFENSES: OpenTable[type[Defense]] = OpenTable(
         "voting-center": VotingCenter,
         "snowball-minus": SnowballMinus,
         "snowball": Snowball,
+        "snowball-plus": SnowballPlus,
         "multi-krum": MultiKrum,
         "median": Median,
         "trimmed-mean": TrimmedMean,
@@ -96,6 +98,7 @@ __all__ = [
     "Rlr",
     "Snowball",
     "SnowballMinus",
+    "SnowballPlus",
     "State",
     "TrimmedMean",
     "TrustingDefense",

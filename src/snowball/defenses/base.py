@@ -98,7 +98,7 @@ class Verdict:
 
     delta: Tensor
     elected: Tensor
-    facts: Mapping[str, Tensor | float] = field(default_factory=dict)
+    facts: Mapping[str, Tensor | float | str] = field(default_factory=dict)
     state: State | None = None
 
 

@@ -55,7 +55,7 @@ class Intersection:
 
 def evidence(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float]:
     """Everybody's facts, their names ending in the member's number."""
-    facts: dict[str, Tensor | float] = {}
+    facts: dict[str, Tensor | float | str] = {}
     for number, verdict in enumerate(verdicts, 1):
         facts[f"elected.{number}"] = verdict.elected
         facts |= {f"{name}.{number}": fact for name, fact in verdict.facts.items()}

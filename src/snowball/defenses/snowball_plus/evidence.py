@@ -1,0 +1,166 @@
+"""What the ballots look at: one blockwise pass over the updates, and small matrices from then on.
+
+All is in the order of `Updates.by_client`, so that neither arrival nor a client's claims decide anything.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.ops import cosines
+from snowball.updates import BLOCK_ELEMENTS, Layout, Updates, centred
+
+MIN_CLASSES = 4
+"""Outputs below which a class that many lean to says nothing: of two classes, half of all lean to either."""
+
+
+SMALLEST_LENGTH = 1e-30
+"""What lengths are raised to before their logarithm is taken."""
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What the suspects of earlier rounds had in common, by hidden layer.
+
+    Attributes:
+        directions: (w,) how their unit rows differed from the others' on average.
+        inputs: (fan-in,) how the shares of their energy over a layer's inputs differed.
+    """
+
+    directions: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A round as the ballots see it.
+
+    Attributes:
+        lengths: (n,) lengths of the whole rows.
+        directions: (n, n) centred cosines between the rows of each view: every weight layer, "hidden" and "all".
+        inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input.
+        leans: (n, classes) how far each row raises each class, in unit rows; None where that says nothing.
+        alignment: (n,) how far a row undoes the global model: minus their cosine; None without a model.
+        recalled_directions: (n,) by hidden layer, how far a unit row points as earlier suspects did.
+        recalled_inputs: (n,) the same for the shares of energy.
+    """
+
+    lengths: Tensor
+    directions: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    leans: Tensor | None
+    alignment: Tensor | None
+    recalled_directions: Mapping[str, Tensor]
+    recalled_inputs: Mapping[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def log_lengths(self) -> Tensor:
+        """(n,) logarithms of the lengths; a row of zeros has a very small one."""
+        return self.lengths.clamp(min=SMALLEST_LENGTH).log()
+
+
+def find_hidden_layers(layout: Layout) -> tuple[str, ...]:
+    """The weight layers before the last one; a model of a single layer has that one."""
+    return layout.weights[:-1] or layout.weights
+
+
+def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | None) -> Evidence:
+    """Look at every column once."""
+    layout, rows, hidden = updates.layout, len(updates), find_hidden_layers(updates.layout)
+    directions = recalled.directions if recalled else {}
+    products = {name: torch.zeros(rows, rows, dtype=torch.float64) for name in layout.weights}
+    energy = {name: torch.zeros(rows, fan_in(layout, name), dtype=torch.float64) for name in hidden}
+    along_recalled = {name: torch.zeros(rows, dtype=torch.float64) for name in directions}
+    along_base = torch.zeros(rows, dtype=torch.float64)
+    for name, columns, block in read_blocks(updates):
+        start = layout.columns[name].start
+        inside = slice(columns.start - start, columns.stop - start)
+        if base is not None:
+            along_base += block @ base[columns].double()
+        if name in products:
+            products[name].addmm_(block, block.T)
+        if name in energy:
+            add_energy(energy[name], block, inside.start)
+        if name in directions:
+            along_recalled[name] += block @ directions[name][inside].double()
+    lengths = updates.squared_norms[updates.by_client].sqrt()
+    sums = {"hidden": sum_matrices(products[name] for name in hidden), "all": sum_matrices(products.values())}
+    shares = {name: share_energy(each) for name, each in energy.items()}
+    layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
+    return Evidence(
+        lengths,
+        {name: centred(cosines(each)) for name, each in {**products, **sums}.items()},
+        shares,
+        measure_leans(updates),
+        measure_alignment(along_base, lengths, base),
+        {name: divide(along, layer_lengths[name]) for name, along in along_recalled.items()},
+        {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
+    )
+
+
+def read_blocks(updates: Updates) -> Iterator[tuple[str, slice, Tensor]]:
+    """Each layer's columns a few at a time, in float64: the layer, the columns, and the rows there (n, w)."""
+    width = max(1, BLOCK_ELEMENTS // len(updates))
+    for name, columns in updates.layout.columns.items():
+        for start in range(columns.start, columns.stop, width):
+            part = slice(start, min(start + width, columns.stop))
+            yield name, part, updates.values[:, part][updates.by_client].double()
+
+
+def fan_in(layout: Layout, name: str) -> int:
+    """Inputs of a weight layer: what is left of its shape behind the outputs."""
+    shape = layout.shapes[layout.names.index(name)]
+    return prod(shape[1:])
+
+
+def add_energy(energy: Tensor, block: Tensor, offset: int) -> None:
+    """Add the squares of a block of a layer's columns to the inputs that they belong to."""
+    inputs = (torch.arange(block.shape[1]) + offset) % energy.shape[1]
+    energy.index_add_(1, inputs, block.square())
+
+
+def share_energy(energy: Tensor) -> Tensor:
+    """(n, fan-in) square roots of the shares of energy; a row of zeros has shares of zero."""
+    total = energy.sum(1, keepdim=True)
+    return (energy / total.where(total > 0, 1)).sqrt()
+
+
+def sum_matrices(matrices: Iterable[Tensor]) -> Tensor:
+    """The sum of some matrices."""
+    return torch.stack(list(matrices)).sum(0)
+
+
+def measure_leans(updates: Updates) -> Tensor | None:
+    """(n, classes) sums of the last layer's update per output about their mean, in unit rows.
+
+    With features that are not negative, such as behind a ReLU, the sum of an output's weights rises with the share of
+    that class among a client's labels, and falls with what the model predicts already.
+    """
+    name = updates.layout.weights[-1]
+    classes = updates.layout.shapes[updates.layout.names.index(name)][0]
+    if classes < MIN_CLASSES:
+        return None
+    layer = updates.values[:, updates.layout.columns[name]][updates.by_client]
+    sums = layer.reshape(len(updates), classes, -1).double().sum(2)
+    sums -= sums.mean(1, keepdim=True)
+    length = sums.norm(dim=1, keepdim=True)
+    leans: Tensor = sums / length.where(length > 0, 1)
+    return leans
+
+
+def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Tensor | None:
+    """(n,) minus the cosines with the global model; None where there is none, or it is zero."""
+    if base is None or not base.any():
+        return None
+    return -divide(along, lengths * base.double().norm())
+
+
+def divide(values: Tensor, lengths: Tensor) -> Tensor:
+    """Values over lengths; zero where a length is."""
+    return torch.where(lengths > 0, values / lengths.where(lengths > 0, 1), 0)

@@ -1,0 +1,96 @@
+"""All traces together: a charge is a guess at who is infected, which is refined by every trace that agrees with it.
+
+For a group of suspects, each trace becomes a score per update that the update itself had no part in. The scores are
+added with the weights of a naive Bayes classifier between suspects and others, the sum is cut in two, the upper group
+are the new suspects, and so on for a few passes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.snowball_plus.ballots import MAX_CHARGED_SHARE
+from snowball.defenses.snowball_plus.evidence import Evidence
+from snowball.defenses.snowball_plus.statistics import compare_groups, cut_in_two, standardise
+
+PASSES = 4
+"""How often suspects are refined."""
+
+SLACK = 1.25
+"""Standard deviations of the upper group that a suspect may lie below its median: who is farther below goes free."""
+
+CLEAR = 4.0
+"""Standard deviations above the mean of the rest from which a suspect does not go free."""
+
+SMALLEST_SPREAD = 0.05
+"""Variance within the groups that a trace has at least, so that none decides alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What all traces together say.
+
+    Attributes:
+        suspects: (n,) bool.
+        scores: (n,) how suspicious each update is.
+        separation: how far suspects and others are apart.
+        weights: what each trace weighed.
+    """
+
+    suspects: Tensor
+    scores: Tensor
+    separation: float
+    weights: dict[str, float]
+
+
+def judge_together(evidence: Evidence, suspects: Tensor) -> Judgement:
+    """Refine a charge by all traces."""
+    for _ in range(PASSES):
+        traces = score_traces(evidence, suspects)
+        features = torch.stack(list(traces.values()), 1)  # (n, traces)
+        weights = weigh_traces(features, suspects)
+        scores = features @ weights
+        upper, separation = cut_in_two(scores)
+        refined = upper & (scores > find_bound(scores, upper)) if upper.any() else upper
+        if not 1 <= refined.sum() <= MAX_CHARGED_SHARE * len(evidence):
+            break
+        suspects = refined
+    return Judgement(suspects, scores, separation, dict(zip(traces, weights.tolist(), strict=True)))
+
+
+def find_bound(scores: Tensor, upper: Tensor) -> float:
+    """How low a suspect's score may be: not far below the other suspects', unless it is far above the rest's."""
+    above, below = scores[upper], scores[~upper]
+    near_suspects = above.quantile(0.5) - SLACK * above.var(correction=0).sqrt()
+    far_from_rest = below.mean() + CLEAR * below.var(correction=0).sqrt()
+    return float(torch.minimum(near_suspects, far_from_rest)) - 1e-12
+
+
+def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
+    """(n,) by trace, how much each update is like the suspects."""
+    traces = {"length": evidence.log_lengths}
+    if evidence.alignment is not None:
+        traces["alignment"] = evidence.alignment
+    if evidence.leans is not None:
+        traces["lean"] = evidence.leans[:, find_target(evidence.leans, suspects)]
+    for name, shares in evidence.inputs.items():
+        apart = shares - shares.mean(0)
+        traces[f"direction {name}"] = compare_groups(evidence.directions[name], suspects)
+        traces[f"inputs {name}"] = compare_groups(apart @ apart.T, suspects)
+    traces |= {f"recalled direction {name}": each for name, each in evidence.recalled_directions.items()}
+    traces |= {f"recalled inputs {name}": each for name, each in evidence.recalled_inputs.items()}
+    return {name: standardise(each) for name, each in traces.items()}
+
+
+def find_target(leans: Tensor, suspects: Tensor) -> int:
+    """The class that a group leans to most."""
+    return int(leans[suspects].mean(0).argmax())
+
+
+def weigh_traces(features: Tensor, suspects: Tensor) -> Tensor:
+    """(traces,) difference of the group means over the variance within the groups; never negative."""
+    inside, outside = features[suspects], features[~suspects]
+    scatter = (inside - inside.mean(0)).square().sum(0) + (outside - outside.mean(0)).square().sum(0)
+    spread = (scatter / len(features)).clamp(min=SMALLEST_SPREAD)
+    return ((inside.mean(0) - outside.mean(0)) / spread).clamp(min=0)

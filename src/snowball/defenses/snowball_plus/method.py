@@ -1,0 +1,150 @@
+"""Snowball-plus: ballots on the traces that a backdoor cannot do without, judged together and remembered.
+
+Ours. A backdoor that works must add up: infected updates share a direction, carry one label, rewire the same inputs and
+undo what the model knows. Each trace has a ballot that may charge a group. A charge is refined by all traces together,
+and what the suspects had in common is remembered. Nobody is accused without a charge. Whoever is not accused is
+averaged, no update longer than the median one.
+"""
+
+from dataclasses import dataclass, replace
+from math import nan
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.base import Context, Verdict
+from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
+from snowball.defenses.ops import ascending, clip_factors, everyone, middle
+from snowball.defenses.snowball_plus.ballots import (
+    MIN_SPLIT_ROWS,
+    Charge,
+    charge_crowd,
+    charge_fullest_class,
+    charge_recalled,
+    charge_split,
+    charge_strangers,
+    find_split,
+    measure_crowds,
+    measure_strangeness,
+    remember_crowds,
+)
+from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
+from snowball.defenses.snowball_plus.joint import Judgement, judge_together
+from snowball.defenses.snowball_plus.memory import Memory, read_memory, recall_suspects, update_clients, write_memory
+from snowball.errors import SettingError
+from snowball.updates import Updates
+
+MIN_ROWS = 4
+"""Updates below which nobody can be told from the others."""
+
+MEDIAN_ROUNDS = 5
+"""First rounds in which few updates are averaged by their medians: until strangers are known, one is a large share."""
+
+
+@dataclass(frozen=True)
+class SnowballPlus:
+    """Average all updates but those that the traces of a backdoor accuse.
+
+    Attributes:
+        shun_rounds: first rounds in which those who lean to the class that most lean to are left out although nothing
+            else accuses them. Under strong label skew a backdoor settles before any trace is clear, so 0 lets it in
+            there; but a class that is left out is soon missed, and honest clients who hold it then look like attackers.
+        remember: clients of which deviations are kept, those last seen.
+    """
+
+    shun_rounds: int = 0
+    remember: int = MAX_REMEMBERED_CLIENTS
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no round can satisfy."""
+        if self.shun_rounds < 0:
+            raise SettingError(f"shun_rounds must be 0 or more, got {self.shun_rounds}")
+        check_bounds(None, self.remember)
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        """Hold the ballots."""
+        memory = read_memory(context, updates.layout)
+        if len(updates) < MIN_ROWS:
+            return Verdict(average_clipped(updates, everyone(updates)), everyone(updates), {}, context.state)
+        start = perf_counter()
+        evidence = gather_evidence(updates, context.base, memory.recalled)
+        memory, strangeness = self._update_records(memory, evidence, updates, context)
+        split = find_split(evidence)
+        charge = choose_charge(evidence, memory, split, strangeness)
+        judgement = judge_together(evidence, charge.suspects) if charge else None
+        memory = learn_suspects(memory, updates, evidence, judgement, split)
+        if charge is None and context.round <= self.shun_rounds:
+            charge = charge_fullest_class(evidence, context.round)
+        suspects = judgement.suspects if judgement else charge.suspects if charge else torch.zeros(0)
+        elected = everyone(updates)
+        elected[updates.by_client[: len(suspects)]] = ~suspects.bool()
+        facts = describe_round(updates, charge, judgement) | {"seconds.ballots": perf_counter() - start}
+        delta = average_carefully(updates, elected, context) if charge is None else average_clipped(updates, elected)
+        return Verdict(delta, elected, facts, write_memory(memory, context, self.remember))
+
+    def _update_records(
+        self, memory: Memory, evidence: Evidence, updates: Updates, context: Context
+    ) -> tuple[Memory, Tensor]:
+        """The memory with what this round says of crowds and clients, and (n,) how strange each client has been."""
+        names = [updates.clients[row] for row in updates.by_client.tolist()]
+        clients, strangeness = update_clients(memory.clients, names, measure_strangeness(evidence), context.round)
+        measured = measure_crowds(evidence)
+        crowds = None if measured is None else remember_crowds(memory.crowds, measured)
+        return replace(memory, crowds=crowds, clients=clients), strangeness
+
+
+def choose_charge(evidence: Evidence, memory: Memory, split: Charge | None, strangeness: Tensor) -> Charge | None:
+    """The first ballot that charges anybody, those that are seldom wrong before the others."""
+    return (
+        charge_split(evidence, split)
+        or charge_crowd(evidence, memory.crowds)
+        or (charge_recalled(evidence) if memory.charges else None)
+        or charge_strangers(evidence, strangeness)
+    )
+
+
+def learn_suspects(
+    memory: Memory, updates: Updates, evidence: Evidence, judgement: Judgement | None, split: Charge | None
+) -> Memory:
+    """The memory with what this round's suspects have in common: the accused, or the clearest split while nobody is.
+
+    Of the accused it is the more suspicious half, which holds fewer honest ones.
+    """
+    if judgement:
+        worst = judgement.scores >= judgement.scores[judgement.suspects].quantile(0.5)
+        recalled = recall_suspects(memory.recalled, updates, evidence, judgement.suspects & worst)
+        return replace(memory, recalled=recalled, charges=memory.charges + 1)
+    if split:
+        return replace(memory, recalled=recall_suspects(memory.recalled, updates, evidence, split.suspects))
+    return memory
+
+
+def describe_round(
+    updates: Updates, charge: Charge | None, judgement: Judgement | None
+) -> dict[str, Tensor | float | str]:
+    """The evidence as facts of a verdict."""
+    facts: dict[str, Tensor | float | str] = {}
+    if charge:
+        facts |= {"charge": charge.words, f"clarity.{charge.ballot}": charge.clarity}
+    if judgement:
+        suspicion = torch.full((len(updates),), nan, dtype=torch.float64)
+        suspicion[updates.by_client] = judgement.scores
+        facts |= {"suspicion": suspicion, "separation": judgement.separation}
+    return facts
+
+
+def average_clipped(updates: Updates, elected: Tensor) -> Tensor:
+    """The mean of the elected, each as heavy as its examples, those longer than their median length shortened to it."""
+    lengths = updates.squared_norms.sqrt()
+    factors = clip_factors(lengths, float(lengths[elected].quantile(0.5)))
+    shares = updates.examples.double() * elected
+    shares = shares / shares.max()  # first, so that no sum of huge counts overflows
+    return updates.combine(shares / shares[updates.order].sum() * factors)
+
+
+def average_carefully(updates: Updates, elected: Tensor, context: Context) -> Tensor:
+    """The average while nobody is accused: of few updates in the first rounds, the median of each column."""
+    if len(updates) >= MIN_SPLIT_ROWS or context.round > MEDIAN_ROUNDS:
+        return average_clipped(updates, elected)
+    return updates.by_column(lambda columns: middle(ascending(columns)))
