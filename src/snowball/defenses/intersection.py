@@ -53,7 +53,7 @@ class Intersection:
         )
 
 
-def evidence(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float]:
+def evidence(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float | str]:
     """Everybody's facts, their names ending in the member's number."""
     facts: dict[str, Tensor | float | str] = {}
     for number, verdict in enumerate(verdicts, 1):
