@@ -24,7 +24,7 @@ EIGENVECTORS = 3
 CLEAR_SPLIT = 11.0
 """Clarity from which a split is a charge: the clearest of the clean rounds had 9.3."""
 
-REPEATED_SPLIT = 9.3
+REPEATED_SPLIT = 10.2
 """Clarity from which a split is a charge if its group points as the groups of earlier rounds did."""
 
 MIN_AGREEMENT = 3.0

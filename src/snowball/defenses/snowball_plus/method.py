@@ -32,11 +32,13 @@ from snowball.defenses.snowball_plus.ballots import (
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
 from snowball.defenses.snowball_plus.joint import Judgement, judge_together
 from snowball.defenses.snowball_plus.memory import Memory, read_memory, recall_suspects, update_clients, write_memory
-from snowball.errors import SettingError
 from snowball.updates import Updates
 
 MIN_ROWS = 4
 """Updates below which nobody can be told from the others."""
+
+FULLEST_CLASS_ROUNDS = 8
+"""First rounds in which `suspect_crowds` leaves out those who lean to the class that most lean to."""
 
 MEDIAN_ROUNDS = 5
 """First rounds in which few updates are averaged by their medians: until strangers are known, one is a large share."""
@@ -47,19 +49,18 @@ class SnowballPlus:
     """Average all updates but those that the traces of a backdoor accuse.
 
     Attributes:
-        shun_rounds: first rounds in which those who lean to the class that most lean to are left out although nothing
-            else accuses them. Under strong label skew a backdoor settles before any trace is clear, so 0 lets it in
-            there; but a class that is left out is soon missed, and honest clients who hold it then look like attackers.
+        suspect_crowds: also accuse those who lean to the class that leads round after round, and in the first rounds
+            leave out those who lean to the class that most lean to. Under strong label skew a backdoor settles before
+            any other trace is clear, so this is what keeps it out there. But a class that is left out is soon missed,
+            and honest clients who hold it then look like attackers: where nobody attacks, they are left out.
         remember: clients of which deviations are kept, those last seen.
     """
 
-    shun_rounds: int = 0
+    suspect_crowds: bool = False
     remember: int = MAX_REMEMBERED_CLIENTS
 
     def __post_init__(self) -> None:
         """Refuse settings that no round can satisfy."""
-        if self.shun_rounds < 0:
-            raise SettingError(f"shun_rounds must be 0 or more, got {self.shun_rounds}")
         check_bounds(None, self.remember)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
@@ -71,10 +72,10 @@ class SnowballPlus:
         evidence = gather_evidence(updates, context.base, memory.recalled)
         memory, strangeness = self._update_records(memory, evidence, updates, context)
         split = find_split(evidence)
-        charge = choose_charge(evidence, memory, split, strangeness)
+        charge = self._choose_charge(evidence, memory, split, strangeness)
         judgement = judge_together(evidence, charge.suspects) if charge else None
         memory = learn_suspects(memory, updates, evidence, judgement, split)
-        if charge is None and context.round <= self.shun_rounds:
+        if charge is None and self.suspect_crowds and context.round <= FULLEST_CLASS_ROUNDS:
             charge = charge_fullest_class(evidence, context.round)
         suspects = judgement.suspects if judgement else charge.suspects if charge else torch.zeros(0)
         elected = everyone(updates)
@@ -93,15 +94,16 @@ class SnowballPlus:
         crowds = None if measured is None else remember_crowds(memory.crowds, measured)
         return replace(memory, crowds=crowds, clients=clients), strangeness
 
-
-def choose_charge(evidence: Evidence, memory: Memory, split: Charge | None, strangeness: Tensor) -> Charge | None:
-    """The first ballot that charges anybody, those that are seldom wrong before the others."""
-    return (
-        charge_split(evidence, split)
-        or charge_crowd(evidence, memory.crowds)
-        or (charge_recalled(evidence) if memory.charges else None)
-        or charge_strangers(evidence, strangeness)
-    )
+    def _choose_charge(
+        self, evidence: Evidence, memory: Memory, split: Charge | None, strangeness: Tensor
+    ) -> Charge | None:
+        """The first ballot that charges anybody, those that are seldom wrong before the others."""
+        return (
+            charge_split(evidence, split)
+            or (charge_crowd(evidence, memory.crowds) if self.suspect_crowds else None)
+            or (charge_recalled(evidence) if memory.charges else None)
+            or charge_strangers(evidence, strangeness)
+        )
 
 
 def learn_suspects(
