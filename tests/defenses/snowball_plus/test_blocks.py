@@ -69,6 +69,16 @@ def test_evidence_is_that_of_the_whole_matrix(width: int, monkeypatch: pytest.Mo
     torch.testing.assert_close(combine_rows(updates, "wide.weight", weights), expected)
 
 
+@pytest.mark.parametrize("name", ["hidden", "all", "hidden.weight"])
+def test_a_layer_may_have_any_name(name: str) -> None:
+    updates = make_updates({name: (8, 6), "last.weight": (5, 8)})
+    plain = make_updates({"first.weight": (8, 6), "last.weight": (5, 8)})
+    assert torch.equal(
+        gather_evidence(updates, None, None).directions[name],
+        gather_evidence(plain, None, None).directions["first.weight"],
+    )
+
+
 def test_groups_are_ranked_together_as_one_by_one() -> None:
     rng = stream(2, "ranks")
     values = torch.randint(0, 9, (30,), generator=rng).double()

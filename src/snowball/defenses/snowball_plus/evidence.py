@@ -17,6 +17,9 @@ MIN_CLASSES = 4
 """Outputs below which a class that many lean to says nothing: of two classes, half of all lean to either."""
 
 
+HIDDEN, ALL = "the hidden layers", "all layers"
+"""Views of several layers together, named as a charge says them."""
+
 SMALLEST_LENGTH = 1e-30
 """What lengths are raised to before their logarithm is taken."""
 
@@ -41,7 +44,7 @@ class Evidence:
     Attributes:
         lengths: (n,) lengths of the whole rows.
         layer_lengths: (n,) by weight layer, lengths of the rows there.
-        directions: (n, n) centred cosines between the rows of each view: every weight layer, "hidden" and "all".
+        directions: (n, n) centred cosines between the rows of each view: every weight layer, `HIDDEN` and `ALL`.
         inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input.
         leans: (n, classes) how far each row raises each class, in unit rows; None where that says nothing.
         alignment: (n,) how far a row undoes the global model: minus their cosine; None without a model.
@@ -94,7 +97,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
             if name in energy:
                 add_energy(energy[name], block, inside.start)
     lengths = updates.squared_norms[updates.by_client].sqrt()
-    views = {"hidden": sum_matrices(products[name] for name in hidden), "all": sum_matrices(products.values())}
+    views = {HIDDEN: sum_matrices(products[name] for name in hidden), ALL: sum_matrices(products.values())}
     shares = {name: share_energy(each) for name, each in energy.items()}
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
     return Evidence(
