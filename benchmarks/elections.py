@@ -31,6 +31,7 @@ from snowball.defenses.snowball import Snowball, VaeSettings
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow
+from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.rng import numpy_stream, stream
 from snowball.updates import Updates
 from timing import Case, fastest, make_case, one_thread, table
@@ -44,6 +45,12 @@ RANKED = ("vae", "vae-span", "distance")
 """The judges of differences, whose ranking is compared with the reference's."""
 WIDE: Shapes = {"first.weight": (50, 100), "last.weight": (150, 100)}
 HUGE: Shapes = {"first.weight": (200, 100), "last.weight": (800, 100)}
+PAPER_CNN: Shapes = {
+    "conv1.weight": (32, 1, 5, 5),
+    "conv2.weight": (64, 32, 5, 5),
+    "fc1.weight": (256, 1600),
+    "fc2.weight": (10, 256),
+}
 
 
 # Rows
@@ -210,6 +217,18 @@ def elections_case(name: str, quick: bool) -> Case:
     return make_case(name, seconds, None, width=updates.layout.width, **memory_facts(memory))
 
 
+def accusing_case(name: str, quick: bool) -> Case:
+    """Snowball-plus on the paper's CNN in the round after one that accused somebody, so that it makes every pass."""
+    layers = make_layers(50, PAPER_CNN)
+    updates = to_updates(layers)
+    context = peers.context_of(updates)
+    with PeakMemory() as memory:
+        after = peers.after(SnowballPlus(), updates, context, 2)
+    timed = peers.case("snowball-plus", layers, context, 1 if quick else 3)
+    facts = {"charges": (after.state or {})["charges"], "beside_fedavg": timed["times_fedavg"]}
+    return make_case(name, timed["seconds"], None, width=updates.layout.width, **facts, **memory_facts(memory))
+
+
 def memory_facts(memory: PeakMemory) -> dict[str, float | None]:
     """Peak growth in MiB: the process's own, and with the pages of mapped files that the system may drop at will."""
     return {
@@ -222,6 +241,7 @@ ALONE: dict[str, Callable[[str, bool], Case]] = {
     "top-down k50 vae two threads": threads_case,
     "gram k100 d10000000": gram_case,
     "elections k1000 d100000": elections_case,
+    "snowball-plus k50 d464160": accusing_case,
 }
 """Cases in a process of their own: what others left behind would hide how memory grows, or have started threads."""
 

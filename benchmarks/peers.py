@@ -31,7 +31,7 @@ HIDDEN = 100
 SETTINGS: dict[str, dict[str, Any]] = {"snowball": {"clusters": 11}, "snowball-minus": {"clusters": 11}}
 """The paper's number of clusters: finding it is the first round's work alone."""
 
-ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1}
+ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
 """Rounds until a history is as long as it gets."""
 
 

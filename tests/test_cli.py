@@ -352,6 +352,26 @@ def test_an_audit_says_who_was_left_out_and_why(call: Call, tmp_path: Path) -> N
     assert fault(call, "audit", audit, "--client", "site-7b") == sentence
 
 
+@pytest.mark.parametrize(
+    ("charge", "words"),
+    [
+        ("leans to class 1 with 14 others", "left out: leans to class 1 with 14 others"),
+        ("\x1b[2J\n\u202e[b]", "left out: \\x1b[2J\\n\\u202e[b]"),
+        ("x" * 10**6, f"left out: {'x' * 160}…"),
+        (["leans"], "left out"),
+        (7, "left out"),
+    ],
+)
+def test_an_audit_says_what_a_client_is_accused_of(charge: Any, words: str, call: Call, tmp_path: Path) -> None:
+    out = {"elected": ["a"], "left_out": ["site-7"], "facts": {"charge": charge}}
+    audit = audit_of(tmp_path / "audit.jsonl", out)
+    code, output, _ = call("audit", audit, "--client", "site-7")
+    assert (code, output.splitlines()[1:]) == (0, [f"round 1: {words}"])
+    (moment,) = json.loads(call("audit", audit, "--client", "site-7", "--json")[1])
+    assert moment["words"] == words
+    assert call("audit", audit, "--client", "a")[1].splitlines()[1:] == ["round 1: elected"]
+
+
 def test_an_audit_as_json_is_json_alone(call: Call, tmp_path: Path) -> None:
     audit = audit_of(tmp_path / "audit.jsonl", {"elected": ["a"]}, {"left_out": ["a"]})
     code, output, _ = call("audit", audit, "--json", "--html", tmp_path / "page.html")

@@ -8,7 +8,8 @@ asked, answered, silent   client ids; `asked` is null where nobody knows
 dropped                   {client, reason, detail} of each reply that was not judged; reasons are `REASONS`
 elected, left_out         client ids: what the defense decided on those that were judged
 averaged                  client ids that went into the model: the elected, or all judged in monitor mode
-facts                     the defense's evidence: a number, or a number a judged client by id
+facts                     the defense's evidence: a number, a number a judged client by id, or a text; `charge` is the
+                          text that says what those left out are accused of
 model_before, model_after sha256 of the global model's tensors
 """
 

@@ -17,9 +17,10 @@ NAMES = [
     "top-down k50 vae two threads",
     "gram k100 d10000000",
     "elections k1000 d100000",
+    "snowball-plus k50 d464160",
 ]
 PAPER_CNN = {"conv1.weight": (32, 1, 5, 5), "fc2.weight": (10, 256)}
-WITHOUT_REFERENCE = NAMES[-2:]
+WITHOUT_REFERENCE = NAMES[-3:]
 
 
 def test_rows_have_the_shapes_and_scale_of_a_round() -> None:
@@ -102,3 +103,5 @@ def test_the_quick_run_reports_every_case() -> None:
         assert cases[name]["agree"] == cases[name]["of"]
         assert cases[name]["totals_difference"] < 1e-9
     assert set(cases["gram k100 d10000000"]["after_gram_seconds"]) == {"1000000", "10000"}
+    assert cases["snowball-plus k50 d464160"]["charges"] == 2
+    assert cases["snowball-plus k50 d464160"]["beside_fedavg"] > 1

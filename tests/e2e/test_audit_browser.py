@@ -49,7 +49,10 @@ def watch(folder: Path, audit: Audit, steps: str, address: str = "", width: int 
 
 
 def test_a_client_is_chosen_in_four_ways_and_its_history_shown(tmp_path: Path) -> None:
-    facts = {"votes": {"site-1": 9.0, "site-2": 12.5, "site-7": 3.25}}
+    facts = {
+        "votes": {"site-1": 9.0, "site-2": 12.5, "site-7": 3.25},
+        "charge": "leans to class 1 with <b>9</b> others",
+    }
     out = {"elected": ["site-1", "site-2"], "left_out": ["site-7"], "facts": facts}
     dropped = [{"client": "site-2", "reason": "norm", "detail": "too long"}]
     audit = Audit([make_entry(1, silent=["site-8"], **out), make_entry(2, dropped=dropped, elected=["site-1"])])
@@ -67,7 +70,9 @@ def test_a_client_is_chosen_in_four_ways_and_its_history_shown(tmp_path: Path) -
     )
     start = seen["start"]
     assert (start["client"], start["ready"], start["requests"]) == ("site-7", "yes", [])
-    assert start["lines"] == [["1", "left out", "3.25\n9 to 12.5", "2026-01-01T00:00:00+00:00"]]
+    assert start["lines"] == [
+        ["1", "left out: leans to class 1 with <b>9</b> others", "3.25\n9 to 12.5", "2026-01-01T00:00:00+00:00"]
+    ]
     assert start["marks"] == {"elected": [3], "left_out": [1], "dropped": [1, 0], "silent": [1]}
     assert start["words"].startswith("Elected in 0 rounds, left out in 1,")
     assert (seen["select"]["client"], seen["select"]["pressed"]) == ("site-2", "site-2")

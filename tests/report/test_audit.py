@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from snowball.audits import read_audit
 from snowball.errors import RunError, SettingError
 from snowball.report import Audit, write_audit
-from snowball.report.audit import MOST_FACTS, elected_ranges, fact_names, visible
+from snowball.report.audit import MAX_CHARGE_CHARS, MOST_FACTS, elected_ranges, fact_names, visible
 from snowball.report.audit_page import audit_data
 from snowball.report.audit_story import audit_headline, audit_story, client_story, moment_line
 
@@ -118,6 +118,43 @@ def test_monitoring_keeps_nobody_out_and_says_so(make_entry: Make) -> None:
         "left out"
     ]
     assert "kept out for real" in client_story(every.clients[0], every, 2)
+
+
+def test_a_charge_is_said_of_those_left_out_alone(make_entry: Make) -> None:
+    facts = {"charge": "leans to class 1 with 14 others", "suspicion": {"a": -1.0, "b": 7.5}}
+    out = {"answered": ["a", "b", "c"], "elected": ["a"], "left_out": ["b"], "facts": facts}
+    twice = [{"client": "b", "reason": "duplicate", "detail": "it had answered already"}]
+    audit = Audit([make_entry(1, **out), make_entry(2, mode="monitor", dropped=twice, **out)])
+    assert list(map(moment_line, audit.history("b"))) == [
+        "round 1: left out: leans to class 1 with 14 others (suspicion 7.5 against -1)",
+        "round 2: would have been left out, but was averaged: leans to class 1 with 14 others; "
+        "a reply was dropped, duplicate: it had answered already (suspicion 7.5 against -1)",
+    ]
+    assert [moment.words for moment in audit.history("a")] == ["elected"] * 2
+    assert [moment.words for moment in audit.history("c")] == ["answered, not judged"] * 2
+    assert [each["charge"] for each in audit_data(audit)["rounds"]] == [facts["charge"]] * 2
+
+
+@pytest.mark.parametrize("charge", [None, 5, 0.5, True, [], ["leans"], {"b": "leans"}, {"b": 1.5}, ""])
+def test_a_charge_that_is_not_text_is_ignored(charge: Any, make_entry: Make, tmp_path: Path) -> None:
+    audit = Audit([make_entry(1, elected=["a"], left_out=["b"], facts={"charge": charge})])
+    assert [moment.words for moment in audit.history("b")] == ["left out"]
+    assert [each["charge"] for each in audit_data(audit)["rounds"]] == [""]
+    check_outputs(audit, tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    "charge", [HOSTILE, "x" * 10**6, "\x1b[2J" * 10**5, "\ud800\r\n\x00\x9b", "{{ 7 * 7 }}", "[red]"]
+)
+def test_a_hostile_charge_stays_short_visible_and_text(charge: str, make_entry: Make, tmp_path: Path) -> None:
+    audit = Audit([make_entry(1, elected=["a"], left_out=["b"], facts={"charge": charge})])
+    (moment,) = audit.history("b")
+    assert moment.words == f"left out: {visible(charge, MAX_CHARGE_CHARS)}"
+    assert len(moment.words) <= len("left out: ") + MAX_CHARGE_CHARS + 1
+    check_outputs(audit, tmp_path / "page.html")
+    outline = Outline((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
+    assert json.loads(outline.scripts[0])["rounds"][0]["charge"] == visible(charge, MAX_CHARGE_CHARS)
 
 
 def test_rounds_that_start_over_are_all_there_and_said(make_entry: Make) -> None:
@@ -236,7 +273,9 @@ def test_any_json_anywhere_is_read_or_refused_in_a_sentence(
     folder = tmp_path_factory.mktemp("audit")
     lists = {field: data.draw(NAMES) for field in ("answered", "silent", "elected", "left_out", "averaged")}
     line: Any = make_entry(
-        data.draw(st.integers(1, 9)), facts=data.draw(st.dictionaries(st.text(max_size=3), VALUES, max_size=3)), **lists
+        data.draw(st.integers(1, 9)),
+        facts=data.draw(st.dictionaries(st.just("charge") | st.text(max_size=3), VALUES, max_size=3)),
+        **lists,
     )
     if data.draw(st.booleans()):
         line[data.draw(st.sampled_from(list(line)))] = data.draw(VALUES)

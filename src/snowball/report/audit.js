@@ -78,11 +78,13 @@
   }
 
   function words(entry, client, state) {
-    const said = state === "left_out" && entry.monitored ? "would have been left out, but was averaged" : states[state];
+    const out = state === "left_out";
+    const said = out && entry.monitored ? "would have been left out, but was averaged" : states[state];
+    const charge = out && entry.charge ? `: ${entry.charge}` : "";
     const faults = entry.dropped.filter(([place]) => place === client).map(([, reason, detail]) => `${reason}: ${detail || "–"}`).join("; ");
     const more = ["dropped", "failed"].includes(state) ? `, ${faults}` : `; a reply was dropped, ${faults}`;
     const kept = entry.kept === null ? "" : `; the old model was kept: ${entry.kept || "–"}`;
-    return `${said}${faults ? more : ""}${kept}`;
+    return `${said}${charge}${faults ? more : ""}${kept}`;
   }
 
   function numbers(entry, client) {

@@ -33,6 +33,12 @@ Range = tuple[float, float]
 MOST_FACTS, LONGEST, HIGHEST = 6, 60, 1e300
 """Facts of a client, those first that answer most, characters of a name, and the highest number that are shown."""
 
+CHARGE = "charge"
+"""The fact that says in words what those left out in a round are accused of."""
+
+MAX_CHARGE_CHARS = 160
+"""Characters of a charge that are shown: it may name a layer."""
+
 
 @dataclass(frozen=True)
 class Client:
@@ -234,11 +240,19 @@ def elected_ranges(entry: Entry) -> dict[str, Range]:
     return found
 
 
+def read_charge(entry: Entry) -> str:
+    """What those left out in a round are accused of; empty where the defense does not say it in words."""
+    charge = entry["facts"].get(CHARGE)
+    return visible(charge, MAX_CHARGE_CHARS) if isinstance(charge, str) else ""
+
+
 def describe(entry: Entry, client: str, state: str) -> str:
     """A round of a client in words."""
     words = STATES[state]
     if entry["mode"] == "monitor" and state == "left_out":
         words = "would have been left out, but was averaged"
+    if state == "left_out" and (charge := read_charge(entry)):
+        words = f"{words}: {charge}"
     faults = [fault for fault in entry["dropped"] if fault["client"] == client]
     said = "; ".join(f"{visible(fault['reason'])}: {fault['detail'] or ABSENT}" for fault in faults)
     more = f", {said}" if state in ("dropped", "failed") else f"; a reply was dropped, {said}"

@@ -5,7 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from snowball.audits import REASONS, Entry
-from snowball.report.audit import HEADERS, STATES, Audit, elected_ranges, fact_names, is_kept, number, states, visible
+from snowball.report.audit import (
+    HEADERS,
+    STATES,
+    Audit,
+    elected_ranges,
+    fact_names,
+    is_kept,
+    number,
+    read_charge,
+    states,
+    visible,
+)
 from snowball.report.audit_story import audit_headline, audit_story
 from snowball.report.html import asset, short, write_page
 
@@ -51,6 +62,7 @@ def _round(entry: Entry, places: Mapping[str, int]) -> dict[str, Any]:
         "time": visible(entry["time"]),
         "kept": visible(entry["reason"] or "", DETAIL) if is_kept(entry) else None,
         "monitored": entry["mode"] == "monitor",
+        "charge": read_charge(entry),
         "states": {state: [places[client] for client in clients] for state, clients in by_state.items() if clients},
         "dropped": [
             [places[fault["client"]], visible(fault["reason"]), visible(fault["detail"], DETAIL)]

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.snowball_plus.evidence import Evidence
-from snowball.defenses.snowball_plus.statistics import cut_in_two, rank_group, standardise, standardise_robustly
+from snowball.defenses.snowball_plus.statistics import (
+    cut_in_two,
+    rank_group,
+    rank_groups,
+    standardise,
+    standardise_robustly,
+)
 
 MIN_SPLIT_ROWS = 16
 """Updates below which a split or a crowd may be chance, and from which some honest client is always a stranger."""
@@ -152,7 +158,9 @@ def measure_crowds(evidence: Evidence) -> Tensor | None:
     counts = leaning.sum(0).double()
     share = (counts.mean() / rows).clamp(1 / rows, 1 - 1 / rows)
     excess = ((counts - counts.mean()) / (rows * share * (1 - share)).sqrt()).clamp(MIN_EXCESS, MAX_EXCESS)
-    ranks = torch.tensor([rank_alignment(evidence, each) for each in leaning.T], dtype=torch.float64)
+    if evidence.alignment is None:
+        return excess
+    ranks = rank_groups(evidence.alignment, leaning.T)
     return excess + ALIGNMENT_WEIGHT * ranks.where(counts >= 3, 0).clamp(-MAX_RANK, MAX_RANK)
 
 

@@ -17,6 +17,9 @@ MIN_CLASSES = 4
 """Outputs below which a class that many lean to says nothing: of two classes, half of all lean to either."""
 
 
+HIDDEN, ALL = "the hidden layers", "all layers"
+"""Views of several layers together, named as a charge says them."""
+
 SMALLEST_LENGTH = 1e-30
 """What lengths are raised to before their logarithm is taken."""
 
@@ -40,7 +43,8 @@ class Evidence:
 
     Attributes:
         lengths: (n,) lengths of the whole rows.
-        directions: (n, n) centred cosines between the rows of each view: every weight layer, "hidden" and "all".
+        layer_lengths: (n,) by weight layer, lengths of the rows there.
+        directions: (n, n) centred cosines between the rows of each view: every weight layer, `HIDDEN` and `ALL`.
         inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input.
         leans: (n, classes) how far each row raises each class, in unit rows; None where that says nothing.
         alignment: (n,) how far a row undoes the global model: minus their cosine; None without a model.
@@ -49,6 +53,7 @@ class Evidence:
     """
 
     lengths: Tensor
+    layer_lengths: Mapping[str, Tensor]
     directions: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
     leans: Tensor | None
@@ -76,41 +81,51 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
     directions = recalled.directions if recalled else {}
     products = {name: torch.zeros(rows, rows, dtype=torch.float64) for name in layout.weights}
     energy = {name: torch.zeros(rows, fan_in(layout, name), dtype=torch.float64) for name in hidden}
+    sums = torch.zeros(rows, count_classes(layout), dtype=torch.float64)
     along_recalled = {name: torch.zeros(rows, dtype=torch.float64) for name in directions}
     along_base = torch.zeros(rows, dtype=torch.float64)
-    for name, columns, block in read_blocks(updates):
-        start = layout.columns[name].start
-        inside = slice(columns.start - start, columns.stop - start)
-        if base is not None:
-            along_base += block @ base[columns].double()
-        if name in products:
-            products[name].addmm_(block, block.T)
-        if name in energy:
-            add_energy(energy[name], block, inside.start)
-        if name in directions:
-            along_recalled[name] += block @ directions[name][inside].double()
+    for name in layout.names:
+        for columns, inside, block in read_blocks(updates, name):
+            if base is not None:
+                along_base += block @ base[columns].double()
+            if name in products:
+                products[name].addmm_(block, block.T)
+            if name in directions:
+                along_recalled[name] += block @ directions[name][inside].double()
+            if name == layout.weights[-1]:
+                add_sums(sums, block, inside.start, fan_in(layout, name))
+            if name in energy:
+                add_energy(energy[name], block, inside.start)
     lengths = updates.squared_norms[updates.by_client].sqrt()
-    sums = {"hidden": sum_matrices(products[name] for name in hidden), "all": sum_matrices(products.values())}
+    views = {HIDDEN: sum_matrices(products[name] for name in hidden), ALL: sum_matrices(products.values())}
     shares = {name: share_energy(each) for name, each in energy.items()}
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
     return Evidence(
         lengths,
-        {name: centred(cosines(each)) for name, each in {**products, **sums}.items()},
+        layer_lengths,
+        {name: centred(cosines(each)) for name, each in {**products, **views}.items()},
         shares,
-        measure_leans(updates),
+        measure_leans(sums),
         measure_alignment(along_base, lengths, base),
         {name: divide(along, layer_lengths[name]) for name, along in along_recalled.items()},
         {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
     )
 
 
-def read_blocks(updates: Updates) -> Iterator[tuple[str, slice, Tensor]]:
-    """Each layer's columns a few at a time, in float64: the layer, the columns, and the rows there (n, w)."""
-    width = max(1, BLOCK_ELEMENTS // len(updates))
-    for name, columns in updates.layout.columns.items():
-        for start in range(columns.start, columns.stop, width):
-            part = slice(start, min(start + width, columns.stop))
-            yield name, part, updates.values[:, part][updates.by_client].double()
+def read_blocks(updates: Updates, name: str) -> Iterator[tuple[slice, slice, Tensor]]:
+    """A layer's columns a few at a time: where they are in the model and in the layer, and the rows (n, w) in float64.
+
+    A block holds whole outputs, or a part of a single one that is too wide.
+    """
+    first, last = updates.layout.columns[name].start, updates.layout.columns[name].stop
+    most, inputs = max(1, BLOCK_ELEMENTS // len(updates)), max(1, fan_in(updates.layout, name))
+    width = most - most % inputs or inputs
+    for output in range(first, last, width):
+        end = min(output + width, last)
+        for start in range(output, end, most):
+            columns = slice(start, min(start + most, end))
+            block = updates.values[:, columns][updates.by_client].double()
+            yield columns, slice(columns.start - first, columns.stop - first), block
 
 
 def fan_in(layout: Layout, name: str) -> int:
@@ -119,10 +134,24 @@ def fan_in(layout: Layout, name: str) -> int:
     return prod(shape[1:])
 
 
-def add_energy(energy: Tensor, block: Tensor, offset: int) -> None:
+def count_classes(layout: Layout) -> int:
+    """Outputs of the last weight layer."""
+    return layout.shapes[layout.names.index(layout.weights[-1])][0]
+
+
+def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
     """Add the squares of a block of a layer's columns to the inputs that they belong to."""
-    inputs = (torch.arange(block.shape[1]) + offset) % energy.shape[1]
-    energy.index_add_(1, inputs, block.square())
+    rows, inputs = energy.shape
+    if block.shape[1] < inputs:
+        energy[:, start % inputs :][:, : block.shape[1]] += block.square()
+    else:
+        energy += block.view(rows, -1, inputs).square().sum(1)
+
+
+def add_sums(sums: Tensor, block: Tensor, start: int, inputs: int) -> None:
+    """Add the sums of a block of a layer's columns to the outputs that they belong to."""
+    parts = block.view(len(block), -1, min(inputs, block.shape[1])).sum(2)
+    sums[:, start // inputs :][:, : parts.shape[1]] += parts
 
 
 def share_energy(energy: Tensor) -> Tensor:
@@ -136,21 +165,17 @@ def sum_matrices(matrices: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(matrices)).sum(0)
 
 
-def measure_leans(updates: Updates) -> Tensor | None:
+def measure_leans(sums: Tensor) -> Tensor | None:
     """(n, classes) sums of the last layer's update per output about their mean, in unit rows.
 
     With features that are not negative, such as behind a ReLU, the sum of an output's weights rises with the share of
     that class among a client's labels, and falls with what the model predicts already.
     """
-    name = updates.layout.weights[-1]
-    classes = updates.layout.shapes[updates.layout.names.index(name)][0]
-    if classes < MIN_CLASSES:
+    if sums.shape[1] < MIN_CLASSES:
         return None
-    layer = updates.values[:, updates.layout.columns[name]][updates.by_client]
-    sums = layer.reshape(len(updates), classes, -1).double().sum(2)
-    sums -= sums.mean(1, keepdim=True)
-    length = sums.norm(dim=1, keepdim=True)
-    leans: Tensor = sums / length.where(length > 0, 1)
+    about = sums - sums.mean(1, keepdim=True)
+    length = about.norm(dim=1, keepdim=True)
+    leans: Tensor = about / length.where(length > 0, 1)
     return leans
 
 

@@ -13,7 +13,16 @@ from torch import Tensor
 from snowball.defenses.base import Context, State
 from snowball.defenses.history import Entries, Entry, describe_damage, is_row, keep_recent, read_entries
 from snowball.defenses.snowball_plus.ballots import STRANGENESS_KEPT
-from snowball.defenses.snowball_plus.evidence import MIN_CLASSES, Evidence, Recalled, fan_in, find_hidden_layers
+from snowball.defenses.snowball_plus.evidence import (
+    MIN_CLASSES,
+    Evidence,
+    Recalled,
+    count_classes,
+    divide,
+    fan_in,
+    find_hidden_layers,
+    read_blocks,
+)
 from snowball.updates import Layout, Updates
 
 RECALL_KEPT = 0.8
@@ -43,7 +52,7 @@ class Memory:
 def read_memory(context: Context, layout: Layout) -> Memory:
     """What a state holds; one that no round of such a federation can have left is refused."""
     state: State = context.state or {"clients": {}}
-    classes = layout.shapes[layout.names.index(layout.weights[-1])][0]
+    classes = count_classes(layout)
     crowds, charges = state.get("crowds"), state.get("charges", 0)
     if crowds is not None and not (classes >= MIN_CLASSES and is_row(crowds, classes)):
         raise describe_damage(f"its record of crowds is not {classes} numbers")
@@ -102,19 +111,14 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
     directions, inputs = {}, {}
     signs = torch.where(suspects, 1 / suspects.sum(), -1 / (~suspects).sum()).double()
     for name, shares in evidence.inputs.items():
-        directions[name], inputs[name] = combine_units(updates, name, signs), signs @ shares
+        scaled = divide(signs, evidence.layer_lengths[name])
+        directions[name], inputs[name] = combine_rows(updates, name, scaled), signs @ shares
         if before:
             directions[name] += RECALL_KEPT * before.directions[name]
             inputs[name] += RECALL_KEPT * before.inputs[name]
     return Recalled(directions, inputs)
 
 
-def combine_units(updates: Updates, name: str, weights: Tensor) -> Tensor:
-    """(w,) the sum of a layer's rows, each brought to unit length, with (n,) weights in the order of clients."""
-    rows, order = updates.values[:, updates.layout.columns[name]], updates.by_client
-    lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)[order]
-    scaled = torch.where(lengths > 0, weights / lengths.where(lengths > 0, 1), 0)
-    total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for row, weight in zip(order.tolist(), scaled.tolist(), strict=True):
-        total.add_(rows[row], alpha=weight)
-    return total.float()
+def combine_rows(updates: Updates, name: str, weights: Tensor) -> Tensor:
+    """(w,) the sum of a layer's rows with (n,) weights in the order of clients."""
+    return torch.cat([(weights @ block).float() for _, _, block in read_blocks(updates, name)])

@@ -31,12 +31,17 @@ def cut_in_two(values: Tensor) -> tuple[Tensor, float]:
 
 def rank_group(values: Tensor, group: Tensor) -> float:
     """How much higher a group's (n,) values rank than the others': the standardised Mann-Whitney statistic."""
-    inside, outside = values[group], values[~group]
-    if not len(inside) or not len(outside):
-        return 0.0
-    higher = (inside[:, None] > outside).double() + (inside[:, None] == outside).double() / 2
-    deviation = ((len(values) + 1) / (12 * len(inside) * len(outside))) ** 0.5
-    return float((higher.mean() - 0.5) / deviation)
+    return float(rank_groups(values, group[None])[0])
+
+
+def rank_groups(values: Tensor, groups: Tensor) -> Tensor:
+    """(k,) the ranks of (k, n) groups; 0 for one that holds nobody or everybody."""
+    inside = groups.double()
+    higher = (values[:, None] > values).double() + (values[:, None] == values).double() / 2  # (n, n)
+    wins = (inside @ higher * (1 - inside)).sum(1)
+    pairs = inside.sum(1) * (1 - inside).sum(1)
+    deviation = ((len(values) + 1) / (12 * pairs.clamp(min=1))).sqrt()
+    return torch.where(pairs > 0, (wins / pairs.clamp(min=1) - 0.5) / deviation, 0)
 
 
 def standardise(values: Tensor) -> Tensor:

@@ -1,0 +1,109 @@
+"""What is read block by block is what the whole matrix would give, and takes the memory of a block."""
+
+from math import prod
+
+import pytest
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from snowball.defenses import Context, SnowballPlus
+from snowball.defenses.snowball_plus import evidence as module
+from snowball.defenses.snowball_plus.evidence import gather_evidence, read_blocks
+from snowball.defenses.snowball_plus.memory import combine_rows
+from snowball.defenses.snowball_plus.statistics import rank_group, rank_groups
+from snowball.rng import stream
+from snowball.updates import Updates
+
+SHAPES = {"conv.weight": (6, 2, 3, 3), "conv.bias": (6,), "wide.weight": (3, 70), "last.weight": (5, 3), "scale": ()}
+ROWS = 7
+
+
+def make_updates(shapes: dict[str, tuple[int, ...]] = SHAPES, rows: int = ROWS) -> Updates:
+    rng = stream(2, "blocks")
+    layers = {name: torch.randn(rows, *shape, generator=rng) for name, shape in shapes.items()}
+    return Updates.from_layers(layers, clients=[f"c{(3 * row) % rows}" for row in range(rows)])
+
+
+def read_layer(updates: Updates, name: str) -> Tensor:
+    """(n, outputs, inputs) a layer in the order of clients."""
+    shape = updates.layout.shapes[updates.layout.names.index(name)]
+    rows = updates.values[:, updates.layout.columns[name]][updates.by_client].double()
+    return rows.view(len(updates), shape[0] if shape else 1, prod(shape[1:]))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 17, 18, 19, 40, 70, 75, 1000])
+def test_blocks_cover_every_column_once_and_hold_whole_outputs_or_a_part_of_one(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", width * ROWS)
+    updates = make_updates()
+    for name, shape in SHAPES.items():
+        blocks, inputs = list(read_blocks(updates, name)), prod(shape[1:])
+        torch.testing.assert_close(torch.cat([block for *_, block in blocks], 1), read_layer(updates, name).flatten(1))
+        for columns, inside, block in blocks:
+            assert block.shape == (ROWS, columns.stop - columns.start)
+            assert block.shape[1] <= width
+            assert inside.start == columns.start - updates.layout.columns[name].start
+            first, last = inside.start // inputs, (inside.stop - 1) // inputs
+            assert first == last or (inside.start % inputs == 0 and inside.stop % inputs == 0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 18, 40, 1000])
+def test_evidence_is_that_of_the_whole_matrix(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", width * ROWS)
+    updates = make_updates()
+    base = torch.randn(updates.layout.width, generator=stream(2, "base"))
+    found = gather_evidence(updates, base, None)
+    for name in ("conv.weight", "wide.weight"):
+        energy = read_layer(updates, name).square().sum(1)
+        torch.testing.assert_close(found.inputs[name], (energy / energy.sum(1, keepdim=True)).sqrt())
+        torch.testing.assert_close(found.layer_lengths[name], read_layer(updates, name).flatten(1).norm(dim=1))
+    assert found.leans is not None
+    sums = read_layer(updates, "last.weight").sum(2)
+    torch.testing.assert_close(found.leans, torch.nn.functional.normalize(sums - sums.mean(1, keepdim=True), dim=1))
+    rows = updates.values[updates.by_client].double()
+    torch.testing.assert_close(found.alignment, -torch.cosine_similarity(rows, base.double()[None]))
+    weights = torch.arange(ROWS).double()
+    expected = (weights @ read_layer(updates, "wide.weight").flatten(1)).float()
+    torch.testing.assert_close(combine_rows(updates, "wide.weight", weights), expected)
+
+
+@pytest.mark.parametrize("name", ["hidden", "all", "hidden.weight"])
+def test_a_layer_may_have_any_name(name: str) -> None:
+    updates = make_updates({name: (8, 6), "last.weight": (5, 8)})
+    plain = make_updates({"first.weight": (8, 6), "last.weight": (5, 8)})
+    assert torch.equal(
+        gather_evidence(updates, None, None).directions[name],
+        gather_evidence(plain, None, None).directions["first.weight"],
+    )
+
+
+def test_groups_are_ranked_together_as_one_by_one() -> None:
+    rng = stream(2, "ranks")
+    values = torch.randint(0, 9, (30,), generator=rng).double()
+    groups = torch.rand(40, 30, generator=rng) < torch.linspace(0.2, 0.8, 40)[:, None]
+    groups[0], groups[-1] = False, True
+    together = rank_groups(values, groups)
+    assert together.tolist() == [rank_group(values, group) for group in groups]
+    assert (together[0], together[-1]) == (0, 0)
+    for group, rank in zip(groups[1:-1], together[1:-1].tolist(), strict=True):
+        inside, outside = values[group].tolist(), values[~group].tolist()
+        wins = sum((one > other) + (one == other) / 2 for one in inside for other in outside)
+        pairs = len(inside) * len(outside)
+        assert rank == pytest.approx((wins / pairs - 0.5) / (31 / (12 * pairs)) ** 0.5)
+
+
+@pytest.mark.parametrize("shapes", [{"a": (600, 1000), "b": (10, 600)}, {"a": (20, 50), "b": (600, 1000)}])
+def test_a_round_makes_no_second_copy_of_the_updates(shapes: dict[str, tuple[int, ...]]) -> None:
+    updates = make_updates(shapes, rows=20)
+    updates.values[:4] += 3 * updates.values[0].clone()
+    base = torch.randn(updates.layout.width, generator=stream(2, "base"))
+    state = SnowballPlus()(updates, Context(1, 2, base)).state
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        verdict = SnowballPlus()(updates, Context(2, 2, base, state=state))
+    assert "charge" in verdict.facts
+    matrix = updates.values.numel() * updates.values.element_size()
+    events = watched.events()
+    assert events is not None
+    assert max(event.cpu_memory_usage for event in events) < matrix / 4
