@@ -40,9 +40,6 @@ MIN_ROWS = 4
 FULLEST_CLASS_ROUNDS = 8
 """First rounds in which `suspect_crowds` leaves out those who lean to the class that most lean to."""
 
-MEDIAN_ROUNDS = 5
-"""First rounds in which few updates are averaged by their medians: until strangers are known, one is a large share."""
-
 
 @dataclass(frozen=True)
 class SnowballPlus:
@@ -81,7 +78,7 @@ class SnowballPlus:
         elected = everyone(updates)
         elected[updates.by_client[: len(suspects)]] = ~suspects.bool()
         facts = describe_round(updates, charge, judgement) | {"seconds.ballots": perf_counter() - start}
-        delta = average_carefully(updates, elected, context) if charge is None else average_clipped(updates, elected)
+        delta = average_clipped(updates, elected) if charge else average_unaccused(updates)
         return Verdict(delta, elected, facts, write_memory(memory, context, self.remember))
 
     def _update_records(
@@ -145,8 +142,8 @@ def average_clipped(updates: Updates, elected: Tensor) -> Tensor:
     return updates.combine(shares / shares[updates.order].sum() * factors)
 
 
-def average_carefully(updates: Updates, elected: Tensor, context: Context) -> Tensor:
-    """The average while nobody is accused: of few updates in the first rounds, the median of each column."""
-    if len(updates) >= MIN_SPLIT_ROWS or context.round > MEDIAN_ROUNDS:
-        return average_clipped(updates, elected)
+def average_unaccused(updates: Updates) -> Tensor:
+    """The average while nobody is accused: of few updates the median of each column, since one is a large share."""
+    if len(updates) >= MIN_SPLIT_ROWS:
+        return average_clipped(updates, everyone(updates))
     return updates.by_column(lambda columns: middle(ascending(columns)))
