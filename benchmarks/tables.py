@@ -12,6 +12,7 @@ from functools import partial
 import choice_tables
 import run_tables
 import speed_tables
+import strength_tables
 from snowball.sim.grid import grids
 from words import ROOT
 
@@ -52,6 +53,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "report": speed_tables.report,
     **{f"history {name}": partial(speed_tables.history, name) for name in ("fldetector", "foolsgold")},
     "demo": run_tables.demo,
+    "strength": strength_tables.attacked,
+    "strength not learned": strength_tables.unlearned,
+    "strength clean": strength_tables.clean,
+    "ballots": strength_tables.ballots,
+    "traces": strength_tables.traces,
 }
 
 
