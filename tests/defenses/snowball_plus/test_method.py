@@ -188,8 +188,10 @@ def test_the_infected_are_found_without_a_model_to_compare_with(make_round: Call
         Layout(("only.weight", "only.bias"), ((1, 120), (1,))),
         Layout(("scale", "shift"), ((60,), (60,))),
         Layout(("scale", "last"), ((120,), (3,))),
+        Layout(("scale", "temperature"), ((120,), ())),
+        Layout(("hidden.weight", "last.weight"), ((12, 10), (1, 1))),
     ],
-    ids=["one matrix", "one output", "no matrix", "no matrix, few classes"],
+    ids=["one matrix", "one output", "no matrix", "no matrix, few classes", "a number last", "one weight last"],
 )
 @pytest.mark.parametrize("rows", [8, 50])
 def test_models_with_few_layers_are_judged_too(layout: Layout, rows: int) -> None:
@@ -204,6 +206,12 @@ def test_models_with_few_layers_are_judged_too(layout: Layout, rows: int) -> Non
         assert torch.equal(verdict.elected, ~infected)
         assert verdict.delta.isfinite().all()
         state = verdict.state
+
+
+def test_the_sign_of_a_single_number_splits_nobody() -> None:
+    for seed in range(5):
+        values = torch.randn(50, 1, 1, generator=stream(seed))
+        assert SnowballPlus()(Updates.from_layers({"w": values}), Context(1)).elected.all()
 
 
 def test_facts_say_what_a_split_has_in_common(make_round: Callable[..., Any]) -> None:

@@ -13,7 +13,14 @@ from torch import Tensor
 from snowball.defenses.base import Context, State
 from snowball.defenses.history import Entries, Entry, describe_damage, is_row, keep_recent, read_entries
 from snowball.defenses.snowball_plus.ballots import STRANGENESS_KEPT
-from snowball.defenses.snowball_plus.evidence import MIN_CLASSES, Evidence, Recalled, fan_in, find_hidden_layers
+from snowball.defenses.snowball_plus.evidence import (
+    MIN_CLASSES,
+    Evidence,
+    Recalled,
+    count_classes,
+    fan_in,
+    find_hidden_layers,
+)
 from snowball.updates import Layout, Updates
 
 RECALL_KEPT = 0.8
@@ -43,7 +50,7 @@ class Memory:
 def read_memory(context: Context, layout: Layout) -> Memory:
     """What a state holds; one that no round of such a federation can have left is refused."""
     state: State = context.state or {"clients": {}}
-    classes = layout.shapes[layout.names.index(layout.weights[-1])][0]
+    classes = count_classes(layout)
     crowds, charges = state.get("crowds"), state.get("charges", 0)
     if crowds is not None and not (classes >= MIN_CLASSES and is_row(crowds, classes)):
         raise describe_damage(f"its record of crowds is not {classes} numbers")
