@@ -167,12 +167,13 @@ def test_most_cannot_be_charged_for_pointing_as_earlier_accused(make_round: Call
 
 def hold_crowds(*rounds: Evidence) -> list[Charge | None]:
     """The crowd that each of some rounds charges."""
-    record, charges = None, []
+    record: Tensor | None = None
+    charges = []
     for evidence in rounds:
         measured = measure_crowds(evidence)
         assert measured is not None
-        record = remember_crowds(record, measured)
-        charges.append(charge_crowd(evidence, record))
+        before, record = record, remember_crowds(record, measured)
+        charges.append(charge_crowd(evidence, before, record))
     return charges
 
 
@@ -206,6 +207,18 @@ def test_a_record_of_crowds_fades() -> None:
     assert remember_crowds(torch.ones(2, dtype=torch.float64), measured).tolist() == pytest.approx([1.0, 1.3])
 
 
+@pytest.mark.parametrize("leaning", [12, 16, 20, 27])
+def test_no_round_charges_a_crowd_alone(leaning: int) -> None:
+    """However many lean to a class: neither in the first round, nor where another class led so far."""
+    crowded, other = lean_to(2, 2, leaning, 2, 2, 2, 2, 2), lean_to(2, 2, 2, 2, 2, 4, 2, 2)
+    aligned = torch.where(torch.arange(50) < 4 + leaning, 1.0, 0).double()
+    for evidence in (crowded, replace(crowded, alignment=aligned)):
+        charges = hold_crowds(evidence, evidence)
+        assert charges[0] is None
+        assert charges[1] is not None
+        assert hold_crowds(other, other, evidence) == [None] * 3
+
+
 def test_a_crowd_is_charged_once_its_class_has_led_for_some_rounds() -> None:
     first, second, third, fourth = hold_crowds(*[lean_to(4, 4, 12, 4, 4, 4, 4, 4)] * 4)
     assert first is None
@@ -234,10 +247,10 @@ def test_no_crowd_is_charged_in_rounds_of_noise(make_round: Callable[..., Any], 
 def test_how_many_a_crowd_may_be(leaning: int, charged: bool) -> None:
     crowds = torch.tensor([0.0, CROWD_LEAD, 0, 0], dtype=torch.float64)
     evidence = lean_to(1, leaning, 1, 1)
-    assert (charge_crowd(evidence, crowds) is not None) == charged
-    assert charge_crowd(evidence, crowds * 0.99) is None
-    assert charge_crowd(evidence, None) is None
-    assert charge_crowd(lean_to(1, 5, 1, 1, rows=15), crowds) is None
+    assert (charge_crowd(evidence, crowds, crowds) is not None) == charged
+    assert charge_crowd(evidence, crowds, crowds * 0.99) is None
+    assert charge_crowd(evidence, crowds, None) is None
+    assert charge_crowd(lean_to(1, 5, 1, 1, rows=15), crowds, crowds) is None
 
 
 def test_those_who_lean_to_the_fullest_class_are_charged() -> None:

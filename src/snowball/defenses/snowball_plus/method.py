@@ -64,14 +64,14 @@ class SnowballPlus:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the ballots."""
-        memory = read_memory(context, updates.layout)
+        before = memory = read_memory(context, updates.layout)
         if len(updates) < MIN_ROWS:
             return Verdict(average_clipped(updates, everyone(updates)), everyone(updates), {}, context.state)
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
         memory, strangeness = self._update_records(memory, evidence, updates, context)
         split = find_split(evidence)
-        charge = choose_charge(evidence, memory, split, strangeness)
+        charge = choose_charge(evidence, before, memory, split, strangeness)
         judgement = judge_together(evidence, charge.suspects) if charge else None
         memory = learn_suspects(memory, updates, evidence, judgement, split)
         if charge is None and context.round <= self.shun_rounds:
@@ -94,11 +94,13 @@ class SnowballPlus:
         return replace(memory, crowds=crowds, clients=clients), strangeness
 
 
-def choose_charge(evidence: Evidence, memory: Memory, split: Charge | None, strangeness: Tensor) -> Charge | None:
+def choose_charge(
+    evidence: Evidence, before: Memory, memory: Memory, split: Charge | None, strangeness: Tensor
+) -> Charge | None:
     """The first ballot that charges anybody, those that are seldom wrong before the others."""
     return (
         charge_split(evidence, split)
-        or charge_crowd(evidence, memory.crowds)
+        or charge_crowd(evidence, before.crowds, memory.crowds)
         or (charge_recalled(evidence) if memory.charges else None)
         or charge_strangers(evidence, strangeness)
     )
