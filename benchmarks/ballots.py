@@ -81,7 +81,8 @@ class Watch:
         evidence = gather_evidence(updates, base, memory.recalled)
         self.state = self.defense(updates, context).state
         truth = torch.tensor(infected)[updates.by_client]
-        for name, charge in hold_ballots(evidence, read_memory(self._next(context), updates.layout), updates).items():
+        after = read_memory(self._next(context), updates.layout)
+        for name, charge in hold_ballots(evidence, memory, after, updates).items():
             self.charges[name].append(judge_charge(evidence, charge, truth))
             if charge and truth.any():
                 for trace, scores in score_traces(evidence, charge.suspects).items():
@@ -96,14 +97,14 @@ class Watch:
         return {"ballots": ballots, "traces": {name: fmean(values) for name, values in self.traces.items()}}
 
 
-def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates) -> dict[str, Charge | None]:
-    """The charge of each ballot, had it been the only one; `memory` is that after the round."""
-    traits = [memory.clients[updates.clients[row]]["traits"] for row in updates.by_client.tolist()]
+def hold_ballots(evidence: Evidence, before: Memory, after: Memory, updates: Updates) -> dict[str, Charge | None]:
+    """The charge of each ballot, had it been the only one, with the memory before and after the round."""
+    traits = [after.clients[updates.clients[row]]["traits"] for row in updates.by_client.tolist()]
     strangeness = torch.stack([each[0] / each[1] for each in traits])
     return {
         "split": charge_split(evidence, find_split(evidence)),
-        "crowd": charge_crowd(evidence, memory.crowds),
-        "recalled": charge_recalled(evidence) if memory.charges else None,
+        "crowd": charge_crowd(evidence, before.crowds, after.crowds),
+        "recalled": charge_recalled(evidence) if before.charges else None,
         "strangers": charge_strangers(evidence, strangeness),
     }
 

@@ -170,18 +170,22 @@ def remember_crowds(known: Tensor | None, measured: Tensor) -> Tensor:
     return CROWD_KEPT * before + (1 - CROWD_KEPT) * measured
 
 
-def charge_crowd(evidence: Evidence, crowds: Tensor | None) -> Charge | None:
+def charge_crowd(evidence: Evidence, before: Tensor | None, crowds: Tensor | None) -> Charge | None:
     """Charge those who lean to the class that has led round after round.
 
     Poisoned samples all carry one label, so infected clients lean to one class in every round; without an attack the
-    class that most clients lean to changes.
+    class that most clients lean to changes. So it must lead in the record `before` this round, too.
     """
-    if crowds is None or evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
+    if before is None or crowds is None or evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
     highest = crowds.topk(2)
     lead, target = float(highest.values[0] - highest.values[1]), int(highest.indices[0])
     suspects = find_leaning(evidence.leans)[:, target]
-    if lead < CROWD_LEAD or not 3 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence):
+    if (
+        int(before.argmax()) != target
+        or lead < CROWD_LEAD
+        or not 3 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence)
+    ):
         return None
     return Charge("crowd", suspects, lead, describe_leaning(target, suspects))
 

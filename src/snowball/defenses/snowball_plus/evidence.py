@@ -3,7 +3,7 @@
 All is in the order of `Updates.by_client`, so that neither arrival nor a client's claims decide anything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -97,13 +97,13 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
             if name in energy:
                 add_energy(energy[name], block, inside.start)
     lengths = updates.squared_norms[updates.by_client].sqrt()
-    views = {HIDDEN: sum_matrices(products[name] for name in hidden), ALL: sum_matrices(products.values())}
+    views = {**{name: (name,) for name in layout.weights}, HIDDEN: hidden, ALL: layout.weights}
     shares = {name: share_energy(each) for name, each in energy.items()}
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
     return Evidence(
         lengths,
         layer_lengths,
-        {name: centred(cosines(each)) for name, each in {**products, **views}.items()},
+        {view: compare_directions(layout, products, names) for view, names in views.items()},
         shares,
         measure_leans(sums),
         measure_alignment(along_base, lengths, base),
@@ -135,8 +135,9 @@ def fan_in(layout: Layout, name: str) -> int:
 
 
 def count_classes(layout: Layout) -> int:
-    """Outputs of the last weight layer."""
-    return layout.shapes[layout.names.index(layout.weights[-1])][0]
+    """Outputs of the last weight layer; a single number, which a model without matrices may end in, is one."""
+    shape = layout.shapes[layout.names.index(layout.weights[-1])]
+    return shape[0] if shape else 1
 
 
 def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
@@ -160,9 +161,11 @@ def share_energy(energy: Tensor) -> Tensor:
     return (energy / total.where(total > 0, 1)).sqrt()
 
 
-def sum_matrices(matrices: Iterable[Tensor]) -> Tensor:
-    """The sum of some matrices."""
-    return torch.stack(list(matrices)).sum(0)
+def compare_directions(layout: Layout, products: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
+    """(n, n) centred cosines of the rows of some layers; zeros for a single column, which has only a sign."""
+    total = torch.stack([products[name] for name in names]).sum(0)
+    columns = sum(layout.columns[name].stop - layout.columns[name].start for name in names)
+    return centred(cosines(total)) if columns > 1 else torch.zeros_like(total)
 
 
 def measure_leans(sums: Tensor) -> Tensor | None:

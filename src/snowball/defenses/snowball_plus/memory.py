@@ -57,7 +57,7 @@ def read_memory(context: Context, layout: Layout) -> Memory:
     if crowds is not None and not (classes >= MIN_CLASSES and is_row(crowds, classes)):
         raise describe_damage(f"its record of crowds is not {classes} numbers")
     if type(charges) is not int or not 0 <= charges <= context.round:
-        raise describe_damage(f"it cannot have accused anybody in {str(charges)[:20]} of {context.round} rounds")
+        raise describe_damage(f"it cannot have accused anybody in {str(charges)[:20]!r} of {context.round} rounds")
     hidden = find_hidden_layers(layout)
     widths = {name: layout.columns[name].stop - layout.columns[name].start for name in hidden}
     directions = read_layers(state, "directions", widths)
@@ -68,8 +68,8 @@ def read_memory(context: Context, layout: Layout) -> Memory:
 
 def read_layers(state: State, kind: str, widths: Mapping[str, int]) -> Mapping[str, Tensor]:
     """A row of numbers per hidden layer, or none at all."""
-    rows = state.get(kind) or {}
-    if rows and not (isinstance(rows, Mapping) and rows.keys() == widths.keys()):
+    rows = state.get(kind, {})
+    if not isinstance(rows, Mapping) or (rows and rows.keys() != widths.keys()):
         raise describe_damage(f"its {kind} are not those of the model's hidden layers")
     for name, width in widths.items():
         if rows and not is_row(rows[name], width):

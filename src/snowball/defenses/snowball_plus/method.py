@@ -62,21 +62,19 @@ class SnowballPlus:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the ballots."""
-        memory = read_memory(context, updates.layout)
+        before = memory = read_memory(context, updates.layout)
         if len(updates) < MIN_ROWS:
             return Verdict(average_clipped(updates, everyone(updates)), everyone(updates), {}, context.state)
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
         memory, strangeness = self._update_records(memory, evidence, updates, context)
         split = find_split(evidence)
-        charge = self._choose_charge(evidence, memory, split, strangeness)
+        charge = self._choose_charge(evidence, before, memory, split, strangeness)
         judgement = judge_together(evidence, charge.suspects) if charge else None
         memory = learn_suspects(memory, updates, evidence, judgement, split)
         if charge is None and self.suspect_crowds and context.round <= FULLEST_CLASS_ROUNDS:
             charge = charge_fullest_class(evidence, context.round)
-        suspects = judgement.suspects if judgement else charge.suspects if charge else torch.zeros(0)
-        elected = everyone(updates)
-        elected[updates.by_client[: len(suspects)]] = ~suspects.bool()
+        elected = ~find_accused(updates, charge, judgement)
         facts = describe_round(updates, charge, judgement) | {"seconds.ballots": perf_counter() - start}
         delta = average_clipped(updates, elected) if charge else average_unaccused(updates)
         return Verdict(delta, elected, facts, write_memory(memory, context, self.remember))
@@ -92,15 +90,23 @@ class SnowballPlus:
         return replace(memory, crowds=crowds, clients=clients), strangeness
 
     def _choose_charge(
-        self, evidence: Evidence, memory: Memory, split: Charge | None, strangeness: Tensor
+        self, evidence: Evidence, before: Memory, memory: Memory, split: Charge | None, strangeness: Tensor
     ) -> Charge | None:
         """The first ballot that charges anybody, those that are seldom wrong before the others."""
         return (
             charge_split(evidence, split)
-            or (charge_crowd(evidence, memory.crowds) if self.suspect_crowds else None)
+            or (charge_crowd(evidence, before.crowds, memory.crowds) if self.suspect_crowds else None)
             or (charge_recalled(evidence) if memory.charges else None)
             or charge_strangers(evidence, strangeness)
         )
+
+
+def find_accused(updates: Updates, charge: Charge | None, judgement: Judgement | None) -> Tensor:
+    """(n,) bool, whom a round accuses, in the order of arrival; a charge that nobody judged stands as it is."""
+    accused = torch.zeros(len(updates), dtype=torch.bool)
+    if charge:
+        accused[updates.by_client] = judgement.suspects if judgement else charge.suspects
+    return accused
 
 
 def learn_suspects(
