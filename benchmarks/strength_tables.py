@@ -53,10 +53,10 @@ def ballots() -> str:
     """Every ballot alone, on rounds in which no backdoor has settled."""
     rows = []
     for cell in result("ballots")["cells"]:
-        for name, found in cell["ballots"].items():
-            if found["charged"] or cell["attack"] == CLEAN:
-                keys = ("charged", "alone_missed", "alone_wrong", "joint_missed", "joint_wrong")
-                rows.append([cell["world"], cell["attack"], name, *(show(found.get(key)) for key in keys)])
+        keys = ("charged", "alone_missed", "alone_wrong", "joint_missed", "joint_wrong")
+        charging = {name: found for name, found in cell["ballots"].items() if found["charged"]}
+        for name, found in (charging or {"none charges": {"charged": 0.0}}).items():
+            rows.append([cell["world"], cell["attack"], name, *(show(found.get(key)) for key in keys)])
     heads = ("rounds charged", "infected missed", "honest charged", "missed, all traces", "honest accused, all traces")
     return markdown(("world", "attack", "ballot", *heads), rows)
 
