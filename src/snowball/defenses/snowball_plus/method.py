@@ -48,8 +48,8 @@ class SnowballPlus:
     Attributes:
         suspect_crowds: also accuse those who lean to the class that leads round after round, and in the first rounds
             leave out those who lean to the class that most lean to. Under strong label skew a backdoor settles before
-            any other trace is clear, so this is what keeps it out there. But a class that is left out is soon missed,
-            and honest clients who hold it then look like attackers: where nobody attacks, they are left out.
+            any other trace is clear, and this can keep it out. But a class that is left out is soon missed, and honest
+            clients who hold it then look like attackers: where nobody attacks, they are left out.
         remember: clients of which deviations are kept, those last seen.
     """
 
