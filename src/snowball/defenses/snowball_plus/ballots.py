@@ -44,7 +44,7 @@ RECALLED_CLARITY = 7.5
 
 CROWD_LEAD = 1.5
 """Lead over the second class from which a crowd is a charge: the largest of clean rounds with seed 1 was 1.4, with
-seeds 2 and 3 some were larger, which is why crowds are suspected only if that is asked for."""
+seed 2 some were larger, which is why crowds are suspected only if that is asked for."""
 
 CROWD_KEPT = 0.7
 """Weight of earlier rounds in the record of crowds."""
@@ -56,7 +56,7 @@ MIN_EXCESS, MAX_EXCESS, MAX_RANK = -4.0, 6.0, 4.0
 """Where the numbers of one round are cut off, so that no round decides alone."""
 
 STRANGENESS = 6.5
-"""Sum of deviations from which a client is a stranger: the largest of clean rounds with up to ten sites was 5.2."""
+"""Sum of deviations from which a client is a stranger: the largest of clean rounds with seed 1 was 5.2."""
 
 STRANGENESS_KEPT = 0.8
 """Weight of earlier rounds in what is known of a client."""

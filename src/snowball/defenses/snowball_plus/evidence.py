@@ -107,7 +107,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
         shares,
         measure_leans(sums),
         measure_alignment(along_base, lengths, base),
-        {name: divide(along, layer_lengths[name]) for name, along in along_recalled.items()},
+        {name: divide_or_zero(along, layer_lengths[name]) for name, along in along_recalled.items()},
         {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
     )
 
@@ -186,9 +186,9 @@ def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Te
     """(n,) minus the cosines with the global model; None where there is none, or it is zero."""
     if base is None or not base.any():
         return None
-    return -divide(along, lengths * base.double().norm())
+    return -divide_or_zero(along, lengths * base.double().norm())
 
 
-def divide(values: Tensor, lengths: Tensor) -> Tensor:
+def divide_or_zero(values: Tensor, lengths: Tensor) -> Tensor:
     """Values over lengths; zero where a length is."""
     return torch.where(lengths > 0, values / lengths.where(lengths > 0, 1), 0)

@@ -18,7 +18,7 @@ from snowball.defenses.snowball_plus.evidence import (
     Evidence,
     Recalled,
     count_classes,
-    divide,
+    divide_or_zero,
     fan_in,
     find_hidden_layers,
     read_blocks,
@@ -111,7 +111,7 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
     directions, inputs = {}, {}
     signs = torch.where(suspects, 1 / suspects.sum(), -1 / (~suspects).sum()).double()
     for name, shares in evidence.inputs.items():
-        scaled = divide(signs, evidence.layer_lengths[name])
+        scaled = divide_or_zero(signs, evidence.layer_lengths[name])
         directions[name], inputs[name] = combine_rows(updates, name, scaled), signs @ shares
         if before:
             directions[name] += RECALL_KEPT * before.directions[name]
