@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from snowball.defenses.snowball_plus.statistics import (
     compare_groups,
+    cut_columns,
     cut_in_two,
     rank_group,
     standardise,
@@ -59,6 +60,53 @@ def test_two_values_are_two_groups_and_ties_stay_together() -> None:
     upper, separation = cut_in_two(torch.tensor([1.0, 2, 1, 2, 2, 1, 9], dtype=torch.float64))
     assert upper.tolist() == [False] * 6 + [True]
     assert separation == pytest.approx((9 - 1.5) / (1.5 / 7) ** 0.5)
+
+
+def cut_by_trying(values: np.ndarray) -> tuple[np.ndarray, float]:
+    """The upper group with the least scatter within both, and how far apart they are, by trying every cut."""
+    cuts = [values > bound for bound in sorted(set(values.tolist()))[:-1]]
+    if not cuts:
+        return np.zeros(len(values), dtype=bool), 0.0
+    upper = min(cuts, key=lambda cut: scatter_within(values, cut))
+    deviation = (scatter_within(values, upper) / len(values)) ** 0.5
+    return upper, float((values[upper].mean() - values[~upper].mean()) / deviation)
+
+
+@pytest.mark.parametrize("rows", [3, 8, 50])
+def test_columns_are_cut_as_by_trying_every_cut(rows: int) -> None:
+    values = torch.randn(rows, 12, generator=stream(rows, "columns"), dtype=torch.float64)
+    values[: rows // 3, :4] += 5  # groups that stand apart
+    values[:, 4] = 2.5  # nothing to cut
+    if rows > 3:
+        values[:, 5] = values[:, 5].round()  # ties
+    upper, separations = cut_columns(values)
+    assert upper.shape == (rows, 12)
+    for column, group, separation in zip(values.T.numpy(), upper.T.numpy(), separations.tolist(), strict=True):
+        expected, apart = cut_by_trying(column)
+        assert (group == expected).all()
+        assert separation == pytest.approx(apart, rel=1e-6)
+
+
+@given(st.integers(0, 9), st.integers(0, 4), st.data())
+def test_columns_are_cut_as_one_by_one(rows: int, columns: int, data: st.DataObject) -> None:
+    numbers = data.draw(st.lists(NUMBERS, min_size=rows * columns, max_size=rows * columns))
+    values = torch.tensor(numbers, dtype=torch.float64).view(rows, columns)
+    before = values.clone()
+    upper, separations = cut_columns(values)
+    assert torch.equal(values, before)
+    assert upper.shape == values.shape
+    for number, (column, separation) in enumerate(zip(values.unbind(1), separations.tolist(), strict=True)):
+        group, apart = cut_in_two(column)
+        assert torch.equal(upper[:, number], group)
+        assert separation == pytest.approx(apart, rel=1e-6)
+
+
+def test_columns_that_are_all_alike_have_no_upper_group_beside_one_that_does() -> None:
+    values = torch.tensor([[1.0, 0.1, 0], [1.0, 0.1, 7], [1.0, 0.1, 0]], dtype=torch.float64)
+    upper, separations = cut_columns(values)
+    assert upper.tolist() == [[False, False, False], [False, False, True], [False, False, False]]
+    assert separations[:2].tolist() == [0, 0]
+    assert 1e6 < float(separations[2]) < float("inf")
 
 
 def count_pairs(values: np.ndarray, group: np.ndarray) -> float:

@@ -16,17 +16,26 @@ def cut_in_two(values: Tensor) -> tuple[Tensor, float]:
     The separation is the difference of the group means over the pooled standard deviation. One normal distribution cut
     in its middle gives 2.65, a uniform one 3.46. Values that are all alike have no upper group.
     """
-    ordered, count = values.sort().values, len(values)
-    if count < 2 or not ordered[-1] > ordered[0]:
-        return torch.zeros(count, dtype=torch.bool), 0.0
-    below = torch.arange(1, count, dtype=torch.float64)  # (n - 1,) how many lie below each cut
-    centred = ordered - ordered.mean()
-    sums, squares = centred.cumsum(0)[:-1], centred.square().sum()
-    between = sums.square() * count / (below * (count - below))  # scatter between the groups
-    best = int(torch.where(ordered[1:] > ordered[:-1], between, -torch.inf).argmax())
-    gap = -sums[best] * count / (below[best] * (count - below[best]))
-    pooled = ((squares - between[best]) / count).clamp(min=SMALLEST_VARIANCE).sqrt()
-    return values > ordered[best], float(gap / pooled)
+    upper, separations = cut_columns(values[:, None])
+    return upper[:, 0], float(separations[0])
+
+
+def cut_columns(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut each column of (n, k) values in two: the upper groups (n, k), and how far apart the groups are (k,)."""
+    ordered, count = values.sort(0).values, len(values)
+    if count < 2:
+        return torch.zeros_like(values, dtype=torch.bool), torch.zeros(values.shape[1], dtype=torch.float64)
+    below = torch.arange(1, count, dtype=torch.float64)[:, None]  # (n - 1, 1) how many lie below each cut
+    centred = ordered - ordered.mean(0)
+    sums, squares = centred.cumsum(0)[:-1], centred.square().sum(0)
+    between = sums.square() * count / (below * (count - below))  # (n - 1, k) scatter between the groups
+    best = torch.where(ordered[1:] > ordered[:-1], between, -torch.inf).argmax(0, keepdim=True)  # (1, k)
+    scatter, sum_below, lower = (each.gather(0, best)[0] for each in (between, sums, ordered))
+    size = best[0] + 1.0
+    gap = -sum_below * count / (size * (count - size))
+    pooled = ((squares - scatter) / count).clamp(min=SMALLEST_VARIANCE).sqrt()
+    differ = ordered[-1] > ordered[0]
+    return values > lower, torch.where(differ, gap / pooled, 0)
 
 
 def rank_group(values: Tensor, group: Tensor) -> float:
@@ -37,10 +46,21 @@ def rank_group(values: Tensor, group: Tensor) -> float:
 def rank_groups(values: Tensor, groups: Tensor) -> Tensor:
     """(k,) the ranks of (k, n) groups; 0 for one that holds nobody or everybody."""
     inside = groups.double()
-    higher = (values[:, None] > values).double() + (values[:, None] == values).double() / 2  # (n, n)
-    wins = (inside @ higher * (1 - inside)).sum(1)
-    pairs = inside.sum(1) * (1 - inside).sum(1)
-    deviation = ((len(values) + 1) / (12 * pairs.clamp(min=1))).sqrt()
+    return standardise_ranks(inside @ rank_values(values), inside.sum(1), len(values))
+
+
+def rank_values(values: Tensor) -> Tensor:
+    """(n,) ranks from 1, the mean rank where values tie."""
+    _, indices, ties = torch.unique(values, return_inverse=True, return_counts=True)
+    ranks: Tensor = (ties.cumsum(0) - (ties - 1) / 2).double()
+    return ranks[indices]
+
+
+def standardise_ranks(sums: Tensor, sizes: Tensor, count: int) -> Tensor:
+    """(k,) the standardised Mann-Whitney statistics of groups with these sums of ranks; 0 without a pair."""
+    pairs = sizes * (count - sizes)
+    wins = sums - sizes * (sizes + 1) / 2
+    deviation = ((count + 1) / (12 * pairs.clamp(min=1))).sqrt()
     return torch.where(pairs > 0, (wins / pairs.clamp(min=1) - 0.5) / deviation, 0)
 
 
