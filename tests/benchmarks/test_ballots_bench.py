@@ -1,10 +1,13 @@
 """The benchmark of ballots: whom a charge misses and names wrongly, and how traces order updates."""
 
+from typing import get_args
+
 import torch
 
 from ballots import CELLS, Watch, judge_charge, make_benign_experiment, order_rightly, summarise_charges
 from snowball.defenses.snowball_plus.ballots import Charge
 from snowball.defenses.snowball_plus.evidence import gather_evidence
+from snowball.defenses.snowball_plus.method import Ballot
 from snowball.updates import Updates
 from strength_worlds import CLEAN, MODES, choose_worlds
 
@@ -60,5 +63,7 @@ def test_ballots_are_held_round_after_round_with_one_memory() -> None:
     assert found["ballots"]["split"]["charged"] == 1
     assert found["ballots"]["split"]["joint_missed"] == 0
     assert found["ballots"]["recalled"]["charged"] == 0.75  # nobody was accused before the first round
+    assert found["ballots"]["reputation"]["charged"] > 0  # of those whom the split charged before
     assert found["ballots"]["strangers"]["charged"] == 0
+    assert found["ballots"].keys() == set(get_args(Ballot))
     assert found["traces"]["direction hidden.weight"] == 1

@@ -10,7 +10,8 @@ import strength_tables
 def make_run(defense: str, backdoor: float | None, seed: int = 11, **changed: Any) -> dict[str, Any]:
     numbers = {"main_accuracy": 0.9 if defense == "fedavg" else 0.88, "backdoor_accuracy": backdoor}
     where = {"world": "mnist-a0.5-m30", "attack": "cba", "defense": defense, "seed": seed}
-    return {**where, "last": numbers, "honest_left_out": 0.25 if ":" in defense else 0.0, **changed}
+    shares = {"honest_left_out": 0.0, "infected_elected": 1.0 if defense == "fedavg" else 0.25}
+    return {**where, "last": numbers, **shares, **changed}
 
 
 RUNS = [
@@ -20,7 +21,6 @@ RUNS = [
     make_run("snowball-plus", 0.02),
     make_run("snowball-plus", 0.04, 12),
     make_run("snowball-plus", 0.9, 13),
-    make_run("snowball-plus:suspect_crowds=true", 0.03),
     make_run("fedavg", 0.5, attack="dba"),
     make_run("snowball-plus", 0.4, attack="dba"),
     make_run("fedavg", None, world="mnist-a0.5-m20", attack="clean"),
@@ -40,8 +40,26 @@ def read_lines(table: str) -> list[list[str]]:
 
 
 def test_attacked_cells_are_means_over_the_seeds_that_count() -> None:
-    cells = ["2", "99.0", "1.0", "3.0", "2.0", "0.0", "3.0", "2.0", "25.0"]
+    cells = ["2", "99.0", "1.0", "3.0", "25.0", "2.0", "0.0"]
     assert read_lines(strength_tables.attacked()) == [["mnist-a0.5-m30", "cba", *cells]]
+    assert "Snowball's" not in strength_tables.attacked()
+
+
+def test_snowball_has_a_column_where_it_was_run_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        *RUNS,
+        make_run("snowball", 0.6, 11),
+        make_run("snowball", 0.1, 13),  # a seed that does not count
+        make_run("snowball-plus", 0.02, attack="blended"),  # which has no run of Snowball
+        make_run("snowball:clusters=4", 0.7),  # which is not as published
+    ]
+    monkeypatch.setattr(strength_tables, "result", lambda name: {"runs": runs})
+    table = strength_tables.attacked()
+    assert "| FedAvg's backdoor | Ideal's | Snowball's | backdoor | infected averaged | main lost |" in table
+    assert read_lines(table) == [
+        ["mnist-a0.5-m30", "cba", "2", "99.0", "1.0", "60.0", "3.0", "25.0", "2.0", "0.0"],
+        ["mnist-a0.5-m30", "blended", "1", "99.0", "", "", "2.0", "25.0", "2.0", "0.0"],
+    ]
 
 
 def test_what_fedavg_does_not_learn_stands_apart() -> None:
@@ -49,4 +67,4 @@ def test_what_fedavg_does_not_learn_stands_apart() -> None:
 
 
 def test_clean_federations_stand_apart() -> None:
-    assert read_lines(strength_tables.clean()) == [["mnist-a0.5-m20", "1", "2.0", "1.0", "", ""]]
+    assert read_lines(strength_tables.clean()) == [["mnist-a0.5-m20", "1", "2.0", "1.0"]]

@@ -131,10 +131,11 @@ def test_a_first_round_of_three_starts_no_memory() -> None:
 
 
 Call = Callable[..., tuple[int, str, str]]
-WORDS = (
+WORD = (
     r"(leans to class \d+ with \d+ others"
-    r"|(moves with \d+ others in (all layers|\S+)|points as those accused before), separation [\d.]+)"
+    r"|(moves with \d+ others in (all layers|the hidden layers|\S+)|points as those accused before), separation [\d.]+)"
 )
+WORDS = rf"{WORD}(; {WORD})*"
 """The charges that 20 clients can lead to."""
 
 
@@ -171,11 +172,26 @@ def test_the_audit_says_in_words_why_an_attacker_was_left_out(
 
 def test_the_audit_names_the_class_that_a_crowd_leans_to(call: Call, tmp_path: Path) -> None:
     path, leaning = tmp_path / "audit.jsonl", SITES[-8:]
-    guard = Guard(SnowballPlus(suspect_crowds=True), seed=3, audit=path)
-    replies = [make_reply(client, 1, MODEL, strength=0) for client in SITES]
-    for reply in replies:
-        if reply.client in leaning:
-            reply.tensors["last.weight"] += 0.01 * RAISED
-    assert set(leaning) <= set(guard(MODEL, replies).entry["left_out"])
-    line = call("audit", path, "--client", leaning[0])[1].splitlines()[1]
-    assert re.match(rf"round 1: left out: leans to class {TARGET} with \d+ others", line), line
+    guard = Guard(SnowballPlus(), seed=3, audit=path)
+    features, others = 1 + make_tensors("features")["last.weight"], [each for each in range(10) if each != TARGET]
+    for round in range(1, ROUNDS + 1):
+        replies = [make_reply(client, round, MODEL, strength=0) for client in SITES]
+        for number, reply in enumerate(replies):
+            own = torch.arange(10)[:, None] == others[number % 9]  # on features that all who raise it share
+            infected = reply.client in leaning
+            reply.tensors["last.weight"] += 0.01 * (RAISED if infected else 2 * own * features)
+            reply.tensors["first.weight"] -= 0.005 * infected * MODEL["first.weight"]  # which undoes the model
+        judged = guard(MODEL, replies)
+    assert set(leaning) <= set(judged.entry["left_out"])
+    line = call("audit", path, "--client", leaning[0])[1].splitlines()[-1]
+    assert re.search(rf"left out: .*leans to class {TARGET} with \d+ others", line), line
+
+
+def test_the_audit_says_of_whom_only_the_reputation_speaks(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    guard = Guard(SnowballPlus(), seed=3, audit=path)
+    model = run_rounds(guard, [SITES] * ROUNDS)[-1].tensors
+    quiet = guard(model, [make_reply(client, ROUNDS + 1, model, strength=0) for client in SITES])
+    assert quiet.entry["left_out"] == ATTACKERS
+    last = call("audit", path, "--client", ATTACKERS[0])[1].splitlines()[-1]
+    assert last == f"round {ROUNDS + 1}: left out: was accused in most of its recent rounds"

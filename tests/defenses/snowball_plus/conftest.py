@@ -13,6 +13,12 @@ LAYOUT = Layout(
     ((4, 3, 3, 3), (4,), (12, 10), (10, 12), (10,)),
 )
 
+IMAGE_LAYOUT = Layout(
+    ("conv.weight", "conv.bias", "dense.weight", "last.weight", "last.bias"),
+    ((4, 3, 3, 3), (4,), (12, 36), (10, 12), (10,)),
+)
+"""A model that sees nine positions of an image, in each of four channels."""
+
 
 @dataclass(frozen=True, eq=False)
 class PlantedRound:
@@ -35,6 +41,7 @@ def plant_round(
     together: float = 1.0,
     undo: float = 1.0,
     lean: float = 0.0,
+    labels: float = 0.0,
     fresh: bool = False,
 ) -> PlantedRound:
     """A round of noise about a common step, in which the infected leave traces. All but model and backdoor is seeded.
@@ -46,6 +53,7 @@ def plant_round(
         together: length of the infected clients' common direction in each hidden layer, where the noise has about 1.
         undo: how far the infected undo the model, which has length 1.
         lean: how far the infected raise the weights of class 7, where the noise has a deviation of 0.1.
+        labels: how far each honest client raises a class of its own, on features that all who raise it have in common.
         fresh: whether nobody was seen in an earlier round.
     """
     rng, fixed = stream(seed, "planted round"), stream(0, "planted model")
@@ -61,11 +69,52 @@ def plant_round(
         values[marked, LAYOUT.columns[name]] += together * direction / direction.norm()
     values[marked, LAYOUT.columns["last.weight"].start + 7 * 12 : LAYOUT.columns["last.weight"].start + 8 * 12] += lean
     values[marked] -= undo * base
+    if labels:
+        raise_labels(values, labels * (~marked).double(), seed)
     arrival = torch.randperm(rows, generator=rng).tolist()
     ids = [f"{seed if fresh else 'client'} {row:02}" for row in torch.randperm(rows, generator=fixed).tolist()]
     examples = torch.randint(10, 100, (rows,), generator=rng).double()
     updates = Updates((values[arrival] * 1e-2).float(), examples, tuple(ids[row] for row in arrival), LAYOUT)
     return PlantedRound(updates, base.float(), marked[arrival])
+
+
+def raise_labels(values: Tensor, strengths: Tensor, seed: int) -> None:
+    """Raise one class in each row, by (n,) strengths."""
+    rows = torch.arange(len(values))
+    classes = torch.randint(0, 10, (len(values),), generator=stream(seed, "planted labels"))
+    features = 0.5 + torch.randn(10, 12, generator=stream(0, "planted features"), dtype=torch.float64)
+    last = values[:, LAYOUT.columns["last.weight"]].view(len(values), 10, 12)
+    last[rows, classes] += strengths[:, None] * features[classes]
+
+
+def plant_image_round(
+    seed: int, infected: int = 0, rewired: float = 1.0, position: int = 5, rows: int = 50
+) -> PlantedRound:
+    """A round of noise in which all that the infected share is the position of the image that they rewire.
+
+    Args:
+        seed: seed of the noise and of who arrives when.
+        infected: clients that are infected.
+        rewired: how much larger their weights at the position are.
+        position: the position, of nine.
+        rows: clients in the round.
+    """
+    rng = stream(seed, "planted image round")
+    base = torch.randn(IMAGE_LAYOUT.width, generator=stream(0, "planted image model"))
+    marked = torch.arange(rows) < infected
+    values = torch.randn(rows, IMAGE_LAYOUT.width, generator=rng)
+    dense = values[:, IMAGE_LAYOUT.columns["dense.weight"]].view(rows, 12, 4, 9)
+    dense[marked, :, :, position] *= rewired
+    arrival = torch.randperm(rows, generator=rng)
+    clients = tuple(f"client {row:02}" for row in arrival.tolist())
+    updates = Updates(values[arrival] * 1e-2, torch.ones(rows, dtype=torch.float64), clients, IMAGE_LAYOUT)
+    return PlantedRound(updates, base / base.norm(), marked[arrival])
+
+
+@pytest.fixture
+def make_image_round() -> Callable[..., PlantedRound]:
+    """Makes up a round of a model that sees positions of an image."""
+    return plant_image_round
 
 
 @pytest.fixture

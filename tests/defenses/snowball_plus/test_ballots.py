@@ -2,31 +2,55 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from snowball.defenses.snowball_plus.ballots import (
+    ALIGNMENT_WEIGHT,
+    CAUTIOUS_ROUNDS,
+    CLEAR_POSITION,
     CLEAR_SPLIT,
     CROWD_LEAD,
+    CROWD_NOW,
+    FEW_SITES,
     LONE_SEPARATION,
+    MAX_CHARGED_SHARE,
+    MAX_EXCESS,
+    MAX_SEPARATION,
+    MIN_ACCUSED_SHARE,
+    MIN_SPLIT_ROWS,
+    POSITION_NOW,
+    RECORD_KEPT,
+    REPEATED_POSITION,
     REPEATED_SPLIT,
+    REPUTATION,
     STRANGENESS,
+    STRANGENESS_OF_FEW,
     Charge,
     charge_crowd,
-    charge_fullest_class,
+    charge_position,
     charge_recalled,
+    charge_reputation,
     charge_split,
     charge_strangers,
+    drop_fitting,
     find_split,
     measure_crowds,
+    measure_positions,
+    measure_rewiring,
     measure_strangeness,
     rank_alignment,
-    remember_crowds,
+    rank_disagreement,
+    update_record,
+    weigh_by_crowds,
 )
-from snowball.defenses.snowball_plus.evidence import Evidence, Recalled, gather_evidence
-from snowball.defenses.snowball_plus.memory import recall_suspects, update_clients
+from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence, Recalled, gather_evidence
+from snowball.defenses.snowball_plus.memory import read_traits, recall_suspects, update_clients
+from snowball.defenses.snowball_plus.statistics import cut_in_two, rank_group
 from snowball.rng import stream
+from snowball.updates import Updates
 
 WEAK = {"infected": 15, "together": 0.45, "undo": 0.3}
 """A group that is found, but is not clear by itself in most rounds."""
@@ -51,11 +75,15 @@ def require_split(evidence: Evidence) -> Charge:
 
 
 def lean_to(*counts: int, rows: int = 50) -> Evidence:
-    """Evidence of nothing but leaning: so many rows lean to each class, one after the other, the rest to none."""
+    """Evidence of nothing but leaning: so many rows lean to each class, one after the other, the rest to none.
+
+    All who lean agree equally well with the others of their class.
+    """
     leans = torch.zeros(rows, len(counts), dtype=torch.float64)
     classes = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     leans[torch.arange(len(classes)), classes] = 1
-    return Evidence(torch.ones(rows, dtype=torch.float64), {}, {}, {}, leans, None, {}, {})
+    looks = torch.where(leans > 0, 0.5, torch.nan)
+    return Evidence(torch.ones(rows, dtype=torch.float64), {}, {}, {}, leans, looks, None, None, {}, {})
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -77,7 +105,7 @@ def test_nobody_is_charged_in_a_round_of_noise(make_round: Callable[..., Any], s
         evidence = gather(planted, recalled)
         assert charge_split(evidence, find_split(evidence)) is None
         assert charge_recalled(evidence) is None
-        assert charge_strangers(evidence, measure_strangeness(evidence)) is None
+        assert charge_strangers(evidence, know_strangeness(measure_strangeness(evidence))) is None
 
 
 @pytest.mark.parametrize("undo", [1.0, -1.0])
@@ -172,8 +200,8 @@ def hold_crowds(*rounds: Evidence) -> list[Charge | None]:
     for evidence in rounds:
         measured = measure_crowds(evidence)
         assert measured is not None
-        before, record = record, remember_crowds(record, measured)
-        charges.append(charge_crowd(evidence, before, record))
+        record = update_record(record, measured)
+        charges.append(charge_crowd(evidence, measured, record))
     return charges
 
 
@@ -185,8 +213,9 @@ def test_crowds_are_measured_in_deviations() -> None:
     )
     crowded = measure_crowds(lean_to(50, 0, 0, 0, 0, 0, 0, 0))
     assert crowded is not None
-    assert float(crowded.max()) == 6
+    assert float(crowded.max()) == MAX_EXCESS
     assert measure_crowds(replace(lean_to(20, 10, 10, 10), leans=None)) is None
+    assert measure_crowds(replace(lean_to(20, 10, 10, 10), looks=None)) is None
 
 
 def test_a_crowd_that_undoes_the_model_counts_more() -> None:
@@ -196,46 +225,114 @@ def test_a_crowd_that_undoes_the_model_counts_more() -> None:
     more, plain = measure_crowds(replace(evidence, alignment=alignment)), measure_crowds(evidence)
     assert more is not None
     assert plain is not None
-    assert float(more[0] - plain[0]) == pytest.approx(2)  # of half a rank each, four ranks at most
+    rank = min(rank_group(alignment, torch.arange(50) < 20), MAX_EXCESS)
+    assert float(more[0] - plain[0]) == pytest.approx(ALIGNMENT_WEIGHT * rank)
     assert float(more[1] - plain[1]) < 0
     assert float(more[3] - plain[3]) == 0
 
 
-def test_a_record_of_crowds_fades() -> None:
+def test_disagreement_is_ranked_among_all_who_raise_any_class() -> None:
+    looks = torch.randn(30, 6, generator=stream(3, "looks"), dtype=torch.float64).round(decimals=1)
+    looks[torch.rand(30, 6, generator=stream(3, "raised")) < 0.6] = torch.nan
+    looks[:, 4] = torch.nan  # which nobody raises
+    looks[:, 1] -= 3  # nobody agrees on it
+    pairs = [(float(looks[row, number]), number) for row in range(30) for number in range(6)]
+    known = [(look, number) for look, number in pairs if look == look]
+    values = torch.tensor([-look for look, _ in known], dtype=torch.float64)
+    expected = [rank_group(values, torch.tensor([each == number for _, each in known])) for number in range(6)]
+    ranks = rank_disagreement(looks)
+    assert ranks.tolist() == pytest.approx(expected)
+    assert int(ranks.argmax()) == 1
+    assert float(ranks[4]) == 0
+
+
+def test_where_nobody_leans_nobody_disagrees() -> None:
+    assert rank_disagreement(torch.full((20, 4), torch.nan, dtype=torch.float64)).tolist() == [0] * 4
+    measured = measure_crowds(lean_to(0, 0, 0, 0))
+    assert measured is not None
+    assert measured.tolist() == [0] * 4
+    assert charge_crowd(lean_to(0, 0, 0, 0), measured, measured) is None
+
+
+AGREEING, DISAGREEING, CROWD = 2, 7, 12
+
+
+def raise_classes(seed: int) -> Updates:
+    """Updates of 50 clients: twelve raise one class on the same features, twelve another one, each on its own.
+
+    The others raise the other classes evenly, on features that they have partly in common.
+    """
+    rng, fixed = stream(seed, "raised classes"), stream(0, "features of classes")
+    features = torch.randn(10, 24, generator=fixed)
+    own = torch.randn(50, 24, generator=rng)
+    others = [number for number in range(10) if number not in (AGREEING, DISAGREEING)]
+    classes = [AGREEING] * CROWD + [DISAGREEING] * CROWD + [others[row % 8] for row in range(50 - 2 * CROWD)]
+    last = 0.1 * torch.randn(50, 10, 24, generator=rng)
+    for row, number in enumerate(classes):
+        common = {AGREEING: 0.9, DISAGREEING: 0.0}.get(number, 0.6)
+        last[row, number] += 1 + common * features[number] + (1 - common) * own[row]
+    clients = [f"{row:02}" for row in range(50)]
+    hidden = torch.randn(50, 24, 10, generator=rng)
+    return Updates.from_layers({"hidden.weight": hidden, "last.weight": last}, clients=clients)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_crowd_that_agrees_on_its_features_is_less_suspect_than_one_that_does_not(seed: int) -> None:
+    measured = measure_crowds(gather_evidence(raise_classes(seed), None, None))
+    assert measured is not None
+    assert int(measured.argmax()) == DISAGREEING
+    assert float(measured[DISAGREEING]) > float(measured[AGREEING]) + 4
+
+
+def test_of_two_crowds_those_who_disagree_are_charged() -> None:
+    rounds = [gather_evidence(raise_classes(seed), None, None) for seed in range(8)]
+    charge = hold_crowds(*rounds)[-1]
+    assert charge is not None
+    assert charge.words == f"leans to class {DISAGREEING} with {CROWD - 1} others"
+    assert charge.suspects.nonzero().flatten().tolist() == list(range(CROWD, 2 * CROWD))
+
+
+def test_a_record_fades() -> None:
     measured = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    assert remember_crowds(None, measured).tolist() == pytest.approx([0.3, 0.6])
-    assert remember_crowds(torch.ones(2, dtype=torch.float64), measured).tolist() == pytest.approx([1.0, 1.3])
+    new = 1 - RECORD_KEPT
+    assert update_record(None, measured).tolist() == pytest.approx([new, 2 * new])
+    assert update_record(torch.ones(2, dtype=torch.float64), measured).tolist() == pytest.approx(
+        [1, RECORD_KEPT + 2 * new]
+    )
+    assert measured.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("leaning", [12, 16, 20, 27])
-def test_no_round_charges_a_crowd_alone(leaning: int) -> None:
-    """However many lean to a class: neither in the first round, nor where another class led so far."""
-    crowded, other = lean_to(2, 2, leaning, 2, 2, 2, 2, 2), lean_to(2, 2, 2, 2, 2, 4, 2, 2)
-    aligned = torch.where(torch.arange(50) < 4 + leaning, 1.0, 0).double()
-    for evidence in (crowded, replace(crowded, alignment=aligned)):
-        charges = hold_crowds(evidence, evidence)
-        assert charges[0] is None
-        assert charges[1] is not None
-        assert hold_crowds(other, other, evidence) == [None] * 3
+def test_numbers_alone_charge_no_crowd_in_its_first_round(leaning: int) -> None:
+    crowded, other = lean_to(2, 2, leaning, 2, 2, 2, 2, 2), lean_to(2, 2, 2, 2, 2, 12, 2, 2)
+    assert hold_crowds(crowded) == [None]
+    assert hold_crowds(other, other, crowded)[-1] is None  # nor where another class led so far
+
+
+def disagree_partly(number: int) -> Evidence:
+    """Twelve lean to a class and four to each other one; half of the twelve agree least of all, half as the others."""
+    counts = [4] * 8
+    counts[number] = 12
+    evidence = lean_to(*counts)
+    assert evidence.looks is not None
+    looks = evidence.looks.clone()
+    looks[4 * number : 4 * number + 6, number] = 0.1
+    return replace(evidence, looks=looks)
 
 
 def test_a_crowd_is_charged_once_its_class_has_led_for_some_rounds() -> None:
-    first, second, third, fourth = hold_crowds(*[lean_to(4, 4, 12, 4, 4, 4, 4, 4)] * 4)
-    assert first is None
-    assert second is not None
-    assert third is not None
-    assert fourth is not None
-    assert second.clarity < third.clarity < fourth.clarity
-    assert fourth.ballot == "crowd"
-    assert fourth.words == "leans to class 2 with 11 others"
-    assert fourth.suspects.nonzero().flatten().tolist() == list(range(8, 20))
+    charges = hold_crowds(*[disagree_partly(2)] * 12)
+    found = [charge for charge in charges if charge is not None]
+    assert charges[0] is None
+    assert charges[-len(found) :] == found  # from some round on
+    assert [charge.clarity for charge in found] == sorted(charge.clarity for charge in found)
+    assert found[-1].ballot == "crowd"
+    assert found[-1].words == "leans to class 2 with 11 others"
+    assert found[-1].suspects.nonzero().flatten().tolist() == list(range(8, 20))
 
 
 def test_no_crowd_is_charged_while_the_leading_class_changes() -> None:
-    rounds = [[4] * 8 for _ in range(8)]
-    for number, counts in enumerate(rounds):
-        counts[number] = 12
-    assert hold_crowds(*(lean_to(*counts) for counts in rounds)) == [None] * 8
+    assert hold_crowds(*(disagree_partly(number) for number in range(8))) == [None] * 8
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -243,40 +340,209 @@ def test_no_crowd_is_charged_in_rounds_of_noise(make_round: Callable[..., Any], 
     assert hold_crowds(*(gather(make_round(100 * seed + number)) for number in range(8))) == [None] * 8
 
 
-@pytest.mark.parametrize(("leaning", "charged"), [(2, False), (3, True), (27, True), (28, False)])
+def set_class(value: float) -> Tensor:
+    """(4,) zeros but for class 1."""
+    return torch.tensor([0.0, value, 0, 0], dtype=torch.float64)
+
+
+LARGEST_CROWD = int(MAX_CHARGED_SHARE * 50)
+
+
+@pytest.mark.parametrize(
+    ("leaning", "charged"), [(2, False), (3, True), (LARGEST_CROWD, True), (LARGEST_CROWD + 1, False)]
+)
 def test_how_many_a_crowd_may_be(leaning: int, charged: bool) -> None:
-    crowds = torch.tensor([0.0, CROWD_LEAD, 0, 0], dtype=torch.float64)
-    evidence = lean_to(1, leaning, 1, 1)
-    assert (charge_crowd(evidence, crowds, crowds) is not None) == charged
-    assert charge_crowd(evidence, crowds, crowds * 0.99) is None
-    assert charge_crowd(evidence, crowds, None) is None
-    assert charge_crowd(lean_to(1, 5, 1, 1, rows=15), crowds, crowds) is None
+    crowds, measured = set_class(CROWD_LEAD), set_class(CROWD_NOW)
+    assert (charge_crowd(lean_to(1, leaning, 1, 1), measured, crowds) is not None) == charged
 
 
-def test_those_who_lean_to_the_fullest_class_are_charged() -> None:
-    charge = charge_fullest_class(lean_to(5, 6, 7, 5), round=2)
+def test_what_a_crowd_must_be_charged_by() -> None:
+    evidence, few = lean_to(1, 12, 1, 1), lean_to(1, 5, 1, 1, rows=MIN_SPLIT_ROWS - 1)
+    enough, now = set_class(CROWD_LEAD), set_class(CROWD_NOW)
+    charge = charge_crowd(evidence, now, enough)
     assert charge is not None
-    assert charge.ballot == "fullest"
-    assert charge.words == "leans to class 2 with 6 others"
-    assert charge.suspects.nonzero().flatten().tolist() == list(range(11, 18))
-    assert charge.clarity == pytest.approx(7 / 50)
-    assert charge_fullest_class(lean_to(0, 28, 0, 0), round=2) is None
-    assert charge_fullest_class(lean_to(0, 27, 0, 0), round=2) is not None
-    assert charge_fullest_class(lean_to(0, 0, 0, 0), round=2) is None
-    assert charge_fullest_class(lean_to(1, 5, 1, 1, rows=15), round=2) is None
-    assert charge_fullest_class(replace(lean_to(1, 5, 1, 1), leans=None), round=2) is None
+    assert charge.clarity == CROWD_LEAD
+    assert charge_crowd(evidence, now, set_class(CROWD_LEAD - 0.01)) is None
+    assert charge_crowd(evidence, set_class(CROWD_NOW - 0.01), enough) is None  # attackers may pause
+    assert charge_crowd(evidence, now, enough + torch.tensor([0.01, 0, 0, 0])) is None  # the second class is close
+    assert charge_crowd(evidence, now, None) is None
+    assert charge_crowd(evidence, None, enough) is None
+    assert charge_crowd(replace(evidence, leans=None), now, enough) is None
+    assert charge_crowd(few, now, enough) is None
 
 
-def test_in_the_first_round_all_lean_alike_and_are_compared_with_the_median() -> None:
-    evidence = lean_to(0, 0, 12, 0)
+def fit_model(*fitting: int, target: int = 1) -> Evidence:
+    """Evidence of twelve who lean to class 1, some of whom fit the model."""
+    evidence = lean_to(0, 12, 0, 0)
+    fits = torch.linspace(-0.1, 0.1, 50, dtype=torch.float64)[:, None].repeat(1, 4)
+    fits[list(fitting), target] += 0.8
+    return replace(evidence, fits=fits)
+
+
+def test_those_who_raise_a_class_as_the_model_knows_it_are_not_of_the_crowd() -> None:
+    leaning = torch.arange(50) < 12
+    assert drop_fitting(fit_model(1, 5, 11), leaning, 1).nonzero().flatten().tolist() == [0, 2, 3, 4, 6, 7, 8, 9, 10]
+    assert torch.equal(leaning, torch.arange(50) < 12)  # which is not changed
+    charge = charge_crowd(fit_model(1, 5, 11), set_class(CROWD_NOW), set_class(CROWD_LEAD))
+    assert charge is not None
+    assert charge.words == "leans to class 1 with 8 others"
+    assert not charge.suspects[[1, 5, 11]].any()
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        lean_to(0, 12, 0, 0),
+        fit_model(*range(6)),
+        fit_model(*range(1, 12)),
+        replace(fit_model(), fits=torch.full((50, 4), 0.3, dtype=torch.float64)),
+    ],
+    ids=["no model", "half fit", "most fit", "all alike"],
+)
+def test_a_crowd_stands_where_most_of_it_fits_the_model_or_nothing_is_known(evidence: Evidence) -> None:
+    leaning = torch.arange(50) < 12
+    assert torch.equal(drop_fitting(evidence, leaning, 1), leaning)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_crowd_of_one_or_nobody_stands(count: int) -> None:
+    leaning = torch.arange(50) < count
+    assert torch.equal(drop_fitting(fit_model(0, 1), leaning, 1), leaning)
+
+
+def test_in_the_first_rounds_those_who_lean_to_a_suspect_class_weigh_less() -> None:
+    evidence = lean_to(3, 12, 5, 5)
+    for round in range(1, CAUTIOUS_ROUNDS + 1):
+        grown = 1 - RECORD_KEPT**round  # of a record that was always the same
+        crowds = grown * torch.tensor([0.5, 3, -2, 0], dtype=torch.float64)
+        weights = weigh_by_crowds(evidence, crowds, round)
+        expected = [1.5**-2] * 3 + [4.0**-2] * 12 + [1.0] * 35
+        assert weights.tolist() == pytest.approx(expected)
+
+
+def test_who_leans_to_two_classes_weighs_as_the_more_suspect_one_has_it() -> None:
+    evidence = lean_to(1, 1, 1, 1, 1, 1, 1, 1, 1)
     assert evidence.leans is not None
-    leans = evidence.leans + torch.tensor([0.8, 0, 0, 0], dtype=torch.float64)
-    alike = replace(evidence, leans=leans)
-    first = charge_fullest_class(alike, round=1)
-    assert first is not None
-    assert first.suspects.nonzero().flatten().tolist() == list(range(12))
-    assert first.words == "leans to class 2 with 11 others"
-    assert charge_fullest_class(alike, round=2) is None  # all lean to class 0
+    leans = evidence.leans.clone()
+    leans[0, 2] = 1
+    crowds = (1 - RECORD_KEPT) * torch.arange(9, dtype=torch.float64)
+    weights = weigh_by_crowds(replace(evidence, leans=leans), crowds, 1)
+    assert weights[:3].tolist() == pytest.approx([1 / 9, 1 / 4, 1 / 9])
+
+
+def test_all_weigh_alike_once_the_first_rounds_are_over_or_nothing_is_known() -> None:
+    evidence, crowds = lean_to(3, 12, 5, 5), torch.tensor([0.0, 9, 0, 0], dtype=torch.float64)
+    for weights in (
+        weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS + 1),
+        weigh_by_crowds(evidence, None, 1),
+        weigh_by_crowds(replace(evidence, leans=None), crowds, 1),
+    ):
+        assert weights.dtype == torch.float64
+        assert weights.tolist() == [1] * 50
+    assert weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS).min() < 1
+
+
+def place(shares: Tensor) -> Evidence:
+    """Evidence of nothing but (n, positions) energy."""
+    return replace(lean_to(0, 0, 0, 0, rows=len(shares)), inputs={POSITIONS: shares})
+
+
+@pytest.mark.parametrize(("group", "plausible"), [(2, False), (4, False), (5, True), (25, True), (26, False)])
+def test_positions_are_measured_by_groups_that_may_be_infected(group: int, plausible: bool) -> None:
+    shares = torch.rand(50, 6, generator=stream(group, "positions"), dtype=torch.float64)
+    shares[:group, 3] += 9
+    shares[:, 4] = 0.2
+    measured = measure_positions(place(shares))
+    assert measured is not None
+    for position in range(6):
+        upper, separation = cut_in_two(shares[:, position])
+        possible = 5 <= int(upper.sum()) <= 25
+        assert float(measured[position]) == pytest.approx(min(separation, MAX_SEPARATION) if possible else 0)
+    assert (float(measured[3]) > float(measured[[0, 1, 2, 4, 5]].max())) == plausible
+    assert float(measured[3] > 0) == plausible
+    assert float(measured[4]) == 0
+
+
+def test_a_separation_is_cut_off_and_a_model_without_positions_has_none(make_round: Callable[..., Any]) -> None:
+    measured = measure_positions(place(torch.eye(5, dtype=torch.float64).repeat(10, 1)))
+    assert measured is not None
+    assert measured.tolist() == [MAX_SEPARATION] * 5
+    assert measure_positions(gather(make_round(0))) is None
+
+
+def set_position(position: int, value: float) -> Tensor:
+    """(6,) zeros but for a position."""
+    return value * (torch.arange(6) == position).double()
+
+
+@pytest.mark.parametrize(
+    ("now", "record", "charged"),
+    [
+        (set_position(4, CLEAR_POSITION), set_position(4, 1.0), 4),
+        (set_position(4, CLEAR_POSITION), set_position(2, 1.0), 4),
+        (set_position(4, CLEAR_POSITION - 0.01), set_position(4, 1.0), None),
+        (set_position(2, POSITION_NOW), set_position(2, REPEATED_POSITION), 2),
+        (set_position(2, POSITION_NOW), set_position(2, REPEATED_POSITION - 0.01), None),
+        (set_position(2, POSITION_NOW - 0.01), set_position(2, REPEATED_POSITION), None),  # attackers may pause
+        (set_position(4, POSITION_NOW), set_position(2, REPEATED_POSITION), None),  # this is another position
+        (set_position(4, CLEAR_POSITION), set_position(2, REPEATED_POSITION), 4),  # what is clear now goes first
+        (set_position(2, POSITION_NOW) + set_position(4, POSITION_NOW + 0.1), set_position(2, REPEATED_POSITION), 2),
+    ],
+)
+def test_a_position_is_charged_if_it_is_clear_now_or_has_been_and_shows(
+    now: Tensor, record: Tensor, charged: int | None
+) -> None:
+    shares = torch.rand(50, 6, generator=stream(0, "positions"), dtype=torch.float64)
+    shares[:12, 4] += 5
+    shares[20:29, 2] += 5
+    charge = charge_position(place(shares), now, record)
+    suspects = {None: None, 4: list(range(12)), 2: list(range(20, 29))}[charged]
+    assert (charge.suspects.nonzero().flatten().tolist() if charge else None) == suspects
+    if charge:
+        assert charge.ballot == "position"
+        assert charge.words.startswith(f"rewires position {charged} with {len(suspects or []) - 1} others, separation ")
+        assert charge.clarity == float((now if charged == 4 else record).max())
+
+
+def test_no_position_is_charged_of_few_rows_or_where_there_is_none() -> None:
+    shares, few = torch.rand(50, 6, dtype=torch.float64, generator=stream(0)), MIN_SPLIT_ROWS - 1
+    shares[:5, 4] += 5
+    now = set_position(4, CLEAR_POSITION)
+    assert charge_position(place(shares), now, now) is not None
+    assert charge_position(place(shares[:few]), now, now) is None
+    assert charge_position(place(shares), None, now) is None
+    assert charge_position(place(shares), now, None) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_those_who_rewire_one_position_are_found(make_image_round: Callable[..., Any], seed: int) -> None:
+    for position in (0, 5, 8):
+        planted = make_image_round(seed, infected=12, rewired=2.5, position=position)
+        evidence = gather(planted)
+        measured = measure_positions(evidence)
+        assert measured is not None
+        charge = charge_position(evidence, measured, update_record(None, measured))
+        assert charge is not None
+        assert f"position {position} " in charge.words
+        assert torch.equal(charge.suspects, planted.infected_by_client)
+        assert charge_split(evidence, find_split(evidence)) is None  # nothing else gives them away
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_position_is_charged_in_rounds_of_noise(make_image_round: Callable[..., Any], seed: int) -> None:
+    record: Tensor | None = None
+    for number in range(8):
+        evidence = gather(make_image_round(100 * seed + number))
+        measured = measure_positions(evidence)
+        assert measured is not None
+        record = update_record(record, measured)
+        assert charge_position(evidence, measured, record) is None
+
+
+def know_strangeness(strangeness: Tensor) -> Tensor:
+    """(n, 4) what is known of clients after a first round in which they were so strange."""
+    clients = [f"{row:02}" for row in range(len(strangeness))]
+    return read_traits(update_clients({}, clients, strangeness, 1), clients)
 
 
 def watch_strangers(make_round: Callable[..., Any], seed: int, infected: int) -> list[tuple[Any, Charge | None]]:
@@ -286,8 +552,8 @@ def watch_strangers(make_round: Callable[..., Any], seed: int, infected: int) ->
     for round in range(1, 7):
         planted = make_round(100 * seed + round, rows=8, infected=infected)
         evidence, names = gather(planted), sorted(planted.updates.clients)
-        known, strangeness = update_clients(known, names, measure_strangeness(evidence), round)
-        watched.append((planted, charge_strangers(evidence, strangeness)))
+        known = update_clients(known, names, measure_strangeness(evidence), round)
+        watched.append((planted, charge_strangers(evidence, read_traits(known, names))))
     return watched
 
 
@@ -305,11 +571,61 @@ def test_nobody_of_eight_is_a_stranger_in_noise(make_round: Callable[..., Any], 
 
 
 @pytest.mark.parametrize(
-    ("rows", "strange", "charged"), [(8, 0, False), (8, 1, True), (8, 4, True), (8, 5, False), (16, 1, False)]
+    ("rows", "strange", "charged"),
+    [
+        (FEW_SITES, 0, False),
+        (FEW_SITES, 1, True),
+        (FEW_SITES, FEW_SITES // 2, True),
+        (FEW_SITES, FEW_SITES // 2 + 1, False),
+        (FEW_SITES - 1, 1, True),
+        (MIN_SPLIT_ROWS - 1, 1, True),
+        (MIN_SPLIT_ROWS, 1, False),
+    ],
 )
 def test_how_many_strangers_there_may_be(rows: int, strange: int, charged: bool) -> None:
-    strangeness = torch.where(torch.arange(rows) < strange, STRANGENESS, STRANGENESS - 0.01).double()
-    assert (charge_strangers(lean_to(1, 1, 1, 1, rows=rows), strangeness) is not None) == charged
+    bound = STRANGENESS if rows >= FEW_SITES else STRANGENESS_OF_FEW
+    strangeness = torch.full((rows,), bound - 0.01, dtype=torch.float64)
+    strangeness[:strange] = bound
+    traits, evidence = know_strangeness(strangeness), lean_to(1, 1, 1, 1, rows=rows)
+    for each in (traits, traits * 4):  # as much in each of four rounds
+        assert (charge_strangers(evidence, each) is not None) == charged
+
+
+def know_reputation(accused: float, judged: float, count: int, rows: int = 50) -> Tensor:
+    """(n, 4) what is known of clients, the first of which were accused so often, of rounds with a charge."""
+    traits = torch.tensor([0.0, 5, 0, judged], dtype=torch.float64).repeat(rows, 1)
+    traits[:count, 2] = accused
+    return traits
+
+
+@pytest.mark.parametrize(
+    ("accused", "judged", "charged"),
+    [
+        (REPUTATION, REPUTATION, True),
+        (REPUTATION - 0.01, REPUTATION - 0.01, False),
+        (REPUTATION, REPUTATION / MIN_ACCUSED_SHARE - 0.01, True),
+        (REPUTATION, REPUTATION / MIN_ACCUSED_SHARE + 0.01, False),  # others were accused more often
+    ],
+)
+def test_clients_are_charged_who_were_accused_in_most_of_their_recent_rounds(
+    accused: float, judged: float, charged: bool
+) -> None:
+    charge = charge_reputation(lean_to(1, 1, 1, 1), know_reputation(accused, judged, 6))
+    assert (charge is not None) == charged
+    if charge:
+        assert charge.ballot == "reputation"
+        assert charge.suspects.nonzero().flatten().tolist() == list(range(6))
+        assert charge.clarity == accused
+        assert charge.words == "was accused in most of its recent rounds"
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "charged"),
+    [(0, 50, False), (1, 50, True), (25, 50, True), (26, 50, False), (2, MIN_SPLIT_ROWS - 1, False)],
+)
+def test_how_many_may_have_such_a_reputation(count: int, rows: int, charged: bool) -> None:
+    traits = know_reputation(2 * REPUTATION, 2 * REPUTATION, count, rows)
+    assert (charge_reputation(lean_to(1, 1, 1, 1, rows=rows), traits) is not None) == charged
 
 
 def test_pointing_as_earlier_suspects_did_is_strange(make_round: Callable[..., Any]) -> None:
@@ -328,3 +644,21 @@ def test_no_deviation_decides_alone(make_round: Callable[..., Any]) -> None:
     grown = measure_strangeness(gather(replace(planted, updates=replace(planted.updates, values=values))))
     assert float(grown[3] - plain[3]) < 12
     assert float(grown[3]) > float(plain[3]) + 3
+
+
+def test_who_rewires_one_position_most_is_strange(make_image_round: Callable[..., Any]) -> None:
+    evidence = gather(make_image_round(0, rows=8))
+    shares = evidence.inputs[POSITIONS].numpy()
+    expected = [max(shares[row, place] - np.median(shares[:, place]) for place in range(9)) for row in range(8)]
+    assert measure_rewiring(evidence).tolist() == pytest.approx(expected)
+    planted = make_image_round(0, rows=8, infected=1, rewired=3.0)
+    assert int(measure_strangeness(gather(planted)).argmax()) == int(planted.infected_by_client.nonzero())
+
+
+def test_without_positions_all_inputs_of_the_last_hidden_layer_say_how_strange_a_row_is(
+    make_round: Callable[..., Any],
+) -> None:
+    evidence = gather(make_round(0, rows=8))
+    shares = evidence.inputs["hidden.weight"].numpy()
+    expected = np.linalg.norm(shares - shares.mean(0), axis=1)
+    np.testing.assert_allclose(measure_rewiring(evidence).numpy(), expected, atol=1e-12)

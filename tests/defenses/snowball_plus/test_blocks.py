@@ -9,6 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from snowball.defenses import Context, SnowballPlus
 from snowball.defenses.snowball_plus import evidence as module
+from snowball.defenses.snowball_plus.ballots import rank_disagreement
 from snowball.defenses.snowball_plus.evidence import gather_evidence, read_blocks
 from snowball.defenses.snowball_plus.memory import combine_rows
 from snowball.defenses.snowball_plus.statistics import rank_group, rank_groups
@@ -79,6 +80,29 @@ def test_a_layer_may_have_any_name(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"positions": (8, 6), "last.weight": (5, 8)},
+        {"positions": (4, 2, 3, 3), "fc.weight": (8, 36), "last.weight": (5, 8)},
+    ],
+    ids=["without positions of an image", "with positions of an image"],
+)
+def test_a_layer_may_be_called_positions(shapes: dict[str, tuple[int, ...]]) -> None:
+    plain = {name.replace("positions", "first.weight"): shape for name, shape in shapes.items()}
+    verdicts = []
+    seen = [gather_evidence(make_updates(each, rows=20), None, None).inputs for each in (shapes, plain)]
+    assert [each.shape for each in seen[0].values()] == [each.shape for each in seen[1].values()]
+    for each in (shapes, plain):
+        state = None
+        for round in (1, 2):
+            verdict = SnowballPlus()(make_updates(each, rows=20), Context(round, state=state))
+            state = verdict.state
+        verdicts.append(verdict)
+    assert torch.equal(verdicts[0].elected, verdicts[1].elected)
+    assert torch.equal(verdicts[0].delta, verdicts[1].delta)
+
+
 def test_groups_are_ranked_together_as_one_by_one() -> None:
     rng = stream(2, "ranks")
     values = torch.randint(0, 9, (30,), generator=rng).double()
@@ -94,7 +118,16 @@ def test_groups_are_ranked_together_as_one_by_one() -> None:
         assert rank == pytest.approx((wins / pairs - 0.5) / (31 / (12 * pairs)) ** 0.5)
 
 
-@pytest.mark.parametrize("shapes", [{"a": (600, 1000), "b": (10, 600)}, {"a": (20, 50), "b": (600, 1000)}])
+def test_disagreement_takes_the_memory_of_the_looks_and_not_of_their_pairs() -> None:
+    looks = torch.randn(20, 150, generator=stream(2, "looks"), dtype=torch.float64)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        rank_disagreement(looks)
+    events = watched.events()
+    assert events is not None
+    assert max(event.cpu_memory_usage for event in events) < 20 * looks.numel() * looks.element_size()
+
+
+@pytest.mark.parametrize("shapes", [{"a": (600, 1000), "b": (10, 600)}, {"a": (20, 50), "b": (60, 10000)}])
 def test_a_round_makes_no_second_copy_of_the_updates(shapes: dict[str, tuple[int, ...]]) -> None:
     updates = make_updates(shapes, rows=20)
     updates.values[:4] += 3 * updates.values[0].clone()

@@ -9,10 +9,17 @@ from torch import Tensor
 
 from snowball.defenses.snowball_plus import evidence as module
 from snowball.defenses.snowball_plus.evidence import (
+    MIN_POSITIONS,
+    POSITIONS,
     Evidence,
+    PlacedLayer,
     Recalled,
+    compare_looks,
+    compare_with_model,
     fan_in,
     find_hidden_layers,
+    find_leaning,
+    find_placed_layer,
     gather_evidence,
 )
 from snowball.rng import stream
@@ -131,17 +138,111 @@ def test_leans_by_hand() -> None:
 @pytest.mark.parametrize(("classes", "said"), [(1, False), (3, False), (4, True)])
 def test_few_classes_say_nothing(classes: int, said: bool) -> None:
     updates = Updates.from_layers({"w": torch.randn(5, classes, 3, generator=stream(0))})
-    assert (gather_evidence(updates, None, None).leans is not None) == said
+    evidence = gather_evidence(updates, torch.ones(updates.layout.width), None)
+    for each in (evidence.leans, evidence.looks, evidence.fits):
+        assert (each is not None) == said
+
+
+def test_without_a_model_nothing_fits_it(make_round: Callable[..., Any]) -> None:
+    planted = make_round(0)
+    evidence = gather_evidence(planted.updates, None, None)
+    assert evidence.fits is None
+    assert evidence.looks is not None
+    none = gather_evidence(planted.updates, torch.zeros_like(planted.base), None).fits
+    assert none is not None
+    assert not none.any()  # a model of zeros has no features
+
+
+def read_class(updates: Updates, number: int) -> np.ndarray:
+    """(n, w) the last layer's weights of a class about their means, in unit rows."""
+    rows = read_rows(updates, updates.layout.weights[-1])
+    about = np.split(rows, 10, axis=1)[number]
+    return to_units(about - about.mean(1, keepdims=True))
+
+
+@pytest.mark.parametrize("leaned", [0.0, 0.3, 1.0])
+def test_looks_are_mean_cosines_with_the_others_who_raise_a_class(
+    make_round: Callable[..., Any], leaned: float
+) -> None:
+    updates = make_round(0, infected=15).updates
+    leaning = torch.rand(50, 10, generator=stream(1, "leaning")) < leaned
+    leaning[:, 3], leaning[:, 4] = False, torch.arange(50) == 7  # nobody, and one who has nobody to be like
+    looks = compare_looks(updates, leaning).numpy()
+    for number in range(10):
+        units, members = read_class(updates, number), leaning[:, number].nonzero().flatten().tolist()
+        for row in range(50):
+            others = [float(units[row] @ units[other]) for other in members if other != row]
+            if row in members and others:
+                assert looks[row, number] == pytest.approx(np.mean(others), abs=1e-12)
+            else:
+                assert np.isnan(looks[row, number])
+
+
+def test_looks_are_those_of_who_leans(make_round: Callable[..., Any]) -> None:
+    planted = make_round(0, infected=15, lean=0.1)
+    evidence = gather_evidence(planted.updates, planted.base, None)
+    assert evidence.leans is not None
+    assert evidence.looks is not None
+    leaning = find_leaning(evidence.leans)
+    alone = leaning & (leaning.sum(0) == 1)
+    assert torch.equal(~evidence.looks.isnan(), leaning & ~alone)
+    assert leaning[planted.infected_by_client, 7].all()
+
+
+def test_who_leans_is_above_an_even_share() -> None:
+    leans = torch.tensor([[0.51, 0.5, 0.49, -0.9], [1.0, 0, 0, 0], [0.0, 0, 0, 0]], dtype=torch.float64)
+    assert find_leaning(leans).nonzero().tolist() == [[0, 0], [1, 0]]
+
+
+def test_those_who_raise_a_class_on_the_same_features_look_alike() -> None:
+    same, other = torch.tensor([3.0, 0, 0, 1, 0]), torch.tensor([0.0, 3, 0, 0, 1])
+    last = torch.zeros(6, 4, 5)
+    last[:3, 1], last[3, 2], last[4, 2], last[5, 2] = same, same, other, 2.5  # the last one has no features
+    looks = compare_looks(
+        Updates.from_layers({"last": last}), torch.tensor([[0, 1, 0, 0]] * 3 + [[0, 0, 1, 0]] * 3) > 0
+    )
+    between = float(np.corrcoef(same, other)[0, 1])
+    np.testing.assert_allclose(looks[:3, 1].numpy(), 1)
+    np.testing.assert_allclose(looks[3:, 2].numpy(), [between / 2, between / 2, 0], atol=1e-12)
+
+
+def test_fits_are_cosines_with_the_model_per_class(make_round: Callable[..., Any]) -> None:
+    planted = make_round(0, infected=15)
+    updates = planted.updates
+    fits = compare_with_model(updates, planted.base).numpy()
+    assert fits.shape == (50, 10)
+    model = replace(updates, values=planted.base[None].repeat(50, 1))
+    for number in range(10):
+        expected = [
+            float(row @ known)
+            for row, known in zip(*(read_class(each, number) for each in (updates, model)), strict=True)
+        ]
+        np.testing.assert_allclose(fits[:, number], expected, atol=1e-12)
+
+
+def test_how_far_a_class_is_raised_changes_neither_looks_nor_fits(make_round: Callable[..., Any]) -> None:
+    planted = make_round(0)
+    updates, columns = planted.updates, planted.updates.layout.columns["last.weight"]
+    values = updates.values.clone()
+    values[:, columns] += 0.5  # of each weight as much
+    raised = replace(updates, values=values)
+    leaning = torch.ones(50, 10, dtype=torch.bool)
+    for measure in (lambda each: compare_looks(each, leaning), lambda each: compare_with_model(each, planted.base)):
+        torch.testing.assert_close(measure(raised), measure(updates), rtol=0, atol=1e-4)
 
 
 def list_tensors(evidence: Evidence) -> list[Tensor]:
     """All that evidence holds."""
     assert evidence.leans is not None
+    assert evidence.looks is not None
+    assert evidence.fits is not None
     assert evidence.alignment is not None
     by_layer = (evidence.directions, evidence.inputs, evidence.recalled_directions, evidence.recalled_inputs)
     return [
         evidence.lengths,
         evidence.leans,
+        evidence.looks.nan_to_num(9),  # NaN where nobody leans
+        evidence.fits,
         evidence.alignment,
         *(each for kind in by_layer for each in kind.values()),
     ]
@@ -174,3 +275,59 @@ def test_hidden_layers_are_those_before_the_last() -> None:
     assert find_hidden_layers(deep) == ("a", "c")
     assert find_hidden_layers(Layout(("a", "b"), ((2, 3), (2,)))) == ("a",)
     assert find_hidden_layers(Layout(("a", "b"), ((3,), (2,)))) == ("a",)
+
+
+PLACED = {
+    "a convolution and dense layers": ({"conv": (4, 3, 3, 3), "fc": (12, 36), "last": (10, 12)}, ("fc", 9)),
+    "two convolutions": ({"a": (4, 3, 3, 3), "b": (6, 4, 3, 3), "fc": (12, 24), "last": (10, 12)}, ("fc", 4)),
+    "a one-dimensional convolution": ({"conv": (4, 8, 3), "fc": (12, 20), "last": (10, 12)}, ("fc", 5)),
+    "a convolution and the last layer": ({"conv": (4, 3, 3, 3), "last": (10, 64)}, ("last", 16)),
+    "biases between": ({"conv": (4, 3, 3, 3), "bias": (4,), "fc": (12, 36), "last": (10, 12)}, ("fc", 9)),
+    "dense layers only": ({"fc": (12, 36), "last": (10, 12)}, None),
+    "one dense layer": ({"last": (10, 36)}, None),
+    "gated recurrent layers": ({"embedding": (50, 8), "ih": (36, 8), "hh": (36, 12), "last": (10, 12)}, None),
+    "global pooling": ({"conv": (16, 3, 3, 3), "fc": (12, 16), "last": (10, 12)}, None),
+    "too few positions": ({"conv": (4, 3, 3, 3), "fc": (12, 4 * (MIN_POSITIONS - 1)), "last": (10, 12)}, None),
+    "just enough positions": (
+        {"conv": (4, 3, 3, 3), "fc": (12, 4 * MIN_POSITIONS), "last": (10, 12)},
+        ("fc", MIN_POSITIONS),
+    ),
+    "inputs that do not divide": ({"conv": (4, 3, 3, 3), "fc": (12, 37), "last": (10, 12)}, None),
+    "only convolutions": ({"conv": (4, 3, 3, 3), "last": (10, 4, 1, 1)}, None),
+    "vectors": ({"scale": (60,), "shift": (60,)}, None),
+    "a number last": ({"scale": (60,), "temperature": ()}, None),
+    "a number first": ({"temperature": (), "scale": (60,)}, None),
+}
+
+
+@pytest.mark.parametrize("case", PLACED)
+def test_the_placed_layer_is_the_first_dense_one_behind_a_convolution(case: str) -> None:
+    shapes, expected = PLACED[case]
+    found = find_placed_layer(Layout(tuple(shapes), tuple(shapes.values())))
+    assert found == (PlacedLayer(*expected) if expected else None)
+
+
+@pytest.mark.parametrize("block", [1 << 19, 7, 7 * 5, 7 * 40], ids=["whole", "1 column", "5 columns", "40 columns"])
+@pytest.mark.parametrize("last", [False, True], ids=["a hidden layer", "the last layer"])
+def test_energy_falls_on_positions(block: int, last: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    rng, dense = stream(4, "positions"), {} if last else {"last": (10, 5)}
+    shapes = {"conv": (3, 2, 3, 3), "fc": (5, 18), **dense}
+    layers = {name: torch.randn(7, *shape, generator=rng) for name, shape in shapes.items()}
+    updates = Updates.from_layers(layers, clients=[f"c{(3 * row) % 7}" for row in range(7)])
+    evidence = gather_evidence(updates, None, None)
+    assert tuple(evidence.inputs) == (*find_hidden_layers(updates.layout), POSITIONS)
+    assert POSITIONS not in evidence.directions
+    weights = read_rows(updates, "fc").reshape(7, 5, 3, 6)  # outputs, channels, positions
+    for row in range(7):
+        energy = [
+            sum(weights[row, output, channel, place] ** 2 for output in range(5) for channel in range(3))
+            for place in range(6)
+        ]
+        np.testing.assert_allclose(
+            evidence.inputs[POSITIONS][row].numpy(), np.sqrt(energy / np.sum(energy)), atol=1e-12
+        )
+
+
+def test_a_model_without_positions_has_none(make_round: Callable[..., Any]) -> None:
+    assert POSITIONS not in gather_evidence(make_round(0).updates, None, None).inputs

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from snowball.defenses.snowball_plus.ballots import MAX_CHARGED_SHARE
-from snowball.defenses.snowball_plus.evidence import Recalled, gather_evidence
+from snowball.defenses.snowball_plus.evidence import POSITIONS, Recalled, gather_evidence
 from snowball.defenses.snowball_plus.joint import find_bound, find_target, judge_together, score_traces, weigh_traces
 from snowball.defenses.snowball_plus.memory import recall_suspects
 from snowball.defenses.snowball_plus.statistics import compare_groups, standardise
@@ -17,6 +17,7 @@ TRACES = {
     "length",
     "alignment",
     "lean",
+    "misfit",
     "direction conv.weight",
     "inputs conv.weight",
     "direction hidden.weight",
@@ -70,7 +71,7 @@ def test_traces_that_are_not_known_are_left_out(make_round: Callable[..., Any]) 
     planted = make_round(0, infected=15)
     evidence = gather_evidence(planted.updates, None, None)
     traces = score_traces(replace(evidence, leans=None), planted.infected_by_client)
-    assert traces.keys() == TRACES - {"alignment", "lean"}
+    assert traces.keys() == TRACES - {"alignment", "lean", "misfit"}
     for each in traces.values():
         assert float(each.mean()) == pytest.approx(0, abs=1e-9)
         assert float(each.var(correction=0)) == pytest.approx(1)
@@ -82,6 +83,31 @@ def test_inputs_are_compared_about_their_mean(make_round: Callable[..., Any]) ->
     shares = evidence.inputs["conv.weight"]
     expected = standardise(compare_groups(centred(shares @ shares.T), suspects))
     torch.testing.assert_close(score_traces(evidence, suspects)["inputs conv.weight"], expected)
+
+
+def test_a_misfit_raises_the_suspects_class_unlike_the_model(make_round: Callable[..., Any]) -> None:
+    planted = make_round(0, infected=15, lean=0.1)
+    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected_by_client
+    assert evidence.fits is not None
+    expected = standardise(-evidence.fits[:, 7])  # the class that they lean to
+    torch.testing.assert_close(score_traces(evidence, suspects)["misfit"], expected)
+    assert "misfit" not in score_traces(replace(evidence, fits=None), suspects)
+
+
+def test_positions_are_a_trace_of_inputs_and_not_of_directions(make_image_round: Callable[..., Any]) -> None:
+    planted = make_image_round(0, infected=12, rewired=2.0)
+    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected_by_client
+    traces = score_traces(evidence, suspects)
+    assert f"direction {POSITIONS}" not in traces
+    shares = evidence.inputs[POSITIONS]
+    expected = standardise(compare_groups(centred(shares @ shares.T), suspects))
+    torch.testing.assert_close(traces[f"inputs {POSITIONS}"], expected)
+    recalled = recall_suspects(None, planted.updates, evidence, suspects)
+    assert recalled.directions.keys() == evidence.inputs.keys() - {POSITIONS}
+    again = gather_evidence(planted.updates, planted.base, recalled)
+    assert again.recalled_inputs.keys() == evidence.inputs.keys()
+    torch.testing.assert_close(again.recalled_inputs[POSITIONS], shares @ recalled.inputs[POSITIONS])
+    assert judge_together(again, suspects).weights[f"recalled inputs {POSITIONS}"] > 1
 
 
 def test_the_target_is_the_class_that_suspects_lean_to() -> None:

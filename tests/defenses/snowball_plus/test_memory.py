@@ -8,8 +8,18 @@ import torch
 
 from snowball.defenses import Context, SnowballPlus
 from snowball.defenses.base import State
-from snowball.defenses.snowball_plus.evidence import gather_evidence
-from snowball.defenses.snowball_plus.memory import combine_rows, read_memory, recall_suspects, update_clients
+from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT, measure_positions, update_record
+from snowball.defenses.snowball_plus.evidence import POSITIONS, gather_evidence
+from snowball.defenses.snowball_plus.memory import (
+    RECALL_KEPT,
+    TRAITS,
+    combine_rows,
+    read_memory,
+    read_traits,
+    recall_suspects,
+    record_judgement,
+    update_clients,
+)
 from snowball.errors import RunError, SettingError
 from snowball.pytree import pack, unpack
 from snowball.updates import Layout, Updates
@@ -37,6 +47,13 @@ def test_a_stored_state_goes_on_to_the_bit(make_round: Callable[..., Any], setup
         assert torch.equal(one.elected, other.elected)
         assert one.facts.get("charge") == other.facts.get("charge")
         assert pack(one.state) == pack(other.state)
+
+
+def test_a_stored_record_of_positions_goes_on_to_the_bit(make_image_round: Callable[..., Any]) -> None:
+    kept, stored = (run(make_image_round, 4, stored, infected=12, rewired=2.5) for stored in (False, True))
+    assert [pack(verdict.state) for verdict in kept] == [pack(verdict.state) for verdict in stored]
+    assert all(torch.equal(one.elected, other.elected) for one, other in zip(kept, stored, strict=True))
+    assert any("clarity.position" in verdict.facts for verdict in kept)
 
 
 def test_the_state_decides(make_round: Callable[..., Any]) -> None:
@@ -83,9 +100,10 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "no clients": ({"clients": None}, "its clients cannot be a NoneType"),
     "a client of the future": ({"clients": {"a": {"round": 4}}}, "in which of 3 rounds client 'a' was last seen"),
     "traits of another kind": (
-        {"clients": {"a": {"round": 1, "traits": torch.ones(3)}}},
-        "its traits of client 'a' is not 2 numbers",
+        {"clients": {"a": {"round": 1, "traits": torch.ones(TRAITS - 1)}}},
+        f"its traits of client 'a' is not {TRAITS} numbers",
     ),
+    "positions of another model": ({"positions": torch.ones(9)}, "its record of positions is not that of such a model"),
 }
 
 
@@ -103,6 +121,41 @@ def refuse(make_round: Callable[..., Any], damage: dict[str, Any], sentence: str
 @pytest.mark.parametrize("case", DAMAGED)
 def test_a_damaged_state_is_refused_in_one_sentence(make_round: Callable[..., Any], case: str) -> None:
     refuse(make_round, *DAMAGED[case])
+
+
+POSITION_DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
+    "a position too few": ({"positions": torch.ones(8)}, "its record of positions is not that of such a model"),
+    "positions of integers": (
+        {"positions": torch.ones(9).int()},
+        "its record of positions is not that of such a model",
+    ),
+    "a list of positions": ({"positions": [1.0] * 9}, "its record of positions is not that of such a model"),
+    "positions by layer": ({"positions": {"fc": ROW}}, "its record of positions is not that of such a model"),
+}
+
+
+@pytest.mark.parametrize("case", POSITION_DAMAGE)
+def test_a_damaged_record_of_positions_is_refused_in_one_sentence(
+    make_image_round: Callable[..., Any], case: str
+) -> None:
+    refuse(make_image_round, *POSITION_DAMAGE[case])
+
+
+def test_inputs_without_those_of_positions_are_refused(make_image_round: Callable[..., Any]) -> None:
+    state = run(make_image_round, 2, infected=15)[-1].state
+    inputs = {name: row for name, row in state["inputs"].items() if name != POSITIONS}
+    assert state["inputs"].keys() - inputs.keys() == {POSITIONS}
+    refuse(make_image_round, {"inputs": inputs}, "its inputs are not those of the model's hidden layers")
+
+
+def test_the_record_of_positions_is_kept(make_image_round: Callable[..., Any]) -> None:
+    first, second = run(make_image_round, 2, infected=12, rewired=2.5)
+    planted = make_image_round(2, infected=12, rewired=2.5)
+    measured = measure_positions(gather_evidence(planted.updates, planted.base, None))
+    assert measured is not None
+    torch.testing.assert_close(second.state["positions"], update_record(first.state["positions"], measured))
+    assert read_memory(Context(3, state=second.state), planted.updates.layout).positions is second.state["positions"]
+    assert int(second.state["positions"].argmax()) == 5
 
 
 def test_the_state_of_another_model_is_refused(make_round: Callable[..., Any]) -> None:
@@ -136,14 +189,31 @@ def test_the_record_of_a_client_fades() -> None:
     expected, weight = 0.0, 0.0
     for round, deviation in enumerate([5.0, 1.0, -2.0], start=1):
         strangeness = torch.tensor([deviation, 3.0], dtype=torch.float64)
-        known, means = update_clients(known, ["a", "b"], strangeness, round)
-        expected, weight = deviation + 0.8 * expected, 1 + 0.8 * weight
-        assert means.tolist() == pytest.approx([expected / weight, 3])
-        assert known["a"]["traits"].tolist() == pytest.approx([expected, weight])
-    later, means = update_clients(known, ["b", "c"], torch.tensor([3.0, 9.0], dtype=torch.float64), 9)
-    assert means.tolist() == pytest.approx([3, 9])  # nothing is known of the last one
+        known = update_clients(known, ["a", "b"], strangeness, round)
+        expected, weight = deviation + CLIENT_KEPT * expected, 1 + CLIENT_KEPT * weight
+        assert known["a"]["traits"].tolist() == pytest.approx([expected, weight, 0, 0])
+        assert known["b"]["traits"].tolist() == pytest.approx([3 * weight, weight, 0, 0])
+    later = update_clients(known, ["b", "c"], torch.tensor([3.0, 9.0], dtype=torch.float64), 9)
+    assert later["c"]["traits"].tolist() == [9, 1, 0, 0]  # of whom nothing was known
     assert {client: entry["round"] for client, entry in later.items()} == {"a": 3, "b": 9, "c": 9}
     assert known["b"]["round"] == 3
+
+
+def test_it_is_counted_who_was_accused_of_the_rounds_with_a_charge() -> None:
+    known: Any = {}
+    for round, accused in enumerate([[True, False], None, [True, False], [False, True]], start=1):
+        known = update_clients(known, ["a", "b"], torch.zeros(2, dtype=torch.float64), round)
+        if accused:
+            known = record_judgement(known, ["a", "b"], torch.tensor(accused))
+    traits = read_traits(known, ["b", "a"])
+    assert traits.dtype == torch.float64
+    charged = 1 + CLIENT_KEPT + CLIENT_KEPT**3  # the second round was without a charge
+    assert traits[:, 2].tolist() == pytest.approx([1, CLIENT_KEPT + CLIENT_KEPT**3])
+    assert traits[:, 3].tolist() == pytest.approx([charged] * 2)
+    after = record_judgement(known, ["a"], torch.tensor([True]))
+    assert torch.equal(after["b"]["traits"], known["b"]["traits"])  # who took no part was not judged
+    assert after["a"]["round"] == 4
+    assert float(known["a"]["traits"][2]) == pytest.approx(float(traits[1, 2]))  # nor is what was known changed
 
 
 def test_what_suspects_had_in_common_fades(make_round: Callable[..., Any]) -> None:
@@ -163,8 +233,8 @@ def test_what_suspects_had_in_common_fades(make_round: Callable[..., Any]) -> No
             once.inputs[name].numpy(), shares[marked].mean(0) - shares[~marked].mean(0), atol=1e-6
         )
     twice = recall_suspects(once, updates, evidence, suspects)
-    torch.testing.assert_close(twice.directions["conv.weight"], 1.8 * once.directions["conv.weight"])
-    torch.testing.assert_close(twice.inputs["conv.weight"], 1.8 * once.inputs["conv.weight"])
+    torch.testing.assert_close(twice.directions["conv.weight"], (1 + RECALL_KEPT) * once.directions["conv.weight"])
+    torch.testing.assert_close(twice.inputs["conv.weight"], (1 + RECALL_KEPT) * once.inputs["conv.weight"])
 
 
 def test_rows_are_added_with_their_weights() -> None:
@@ -177,7 +247,8 @@ def test_a_state_of_nothing_is_a_first_round(make_round: Callable[..., Any]) -> 
     planted = make_round(1)
     for state in (None, {}):
         memory = read_memory(Context(2, state=state), planted.updates.layout)
-        assert (memory.crowds, memory.recalled, memory.charges, memory.clients) == (None, None, 0, {})
+        assert (memory.crowds, memory.positions, memory.recalled) == (None, None, None)
+        assert (memory.charges, memory.clients) == (0, {})
 
 
 def test_what_is_kept_does_not_change_with_the_updates(make_round: Callable[..., Any]) -> None:

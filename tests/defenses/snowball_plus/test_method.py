@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,11 +9,21 @@ from torch import Tensor
 
 from snowball.defenses import Context, SnowballPlus, Verdict
 from snowball.defenses.base import State
-from snowball.defenses.snowball_plus import method
+from snowball.defenses.settings import defense_of
+from snowball.defenses.snowball_plus.ballots import (
+    CAUTIOUS_ROUNDS,
+    CROWD_LEAD,
+    MAX_CHARGED_SHARE,
+    MIN_SPLIT_ROWS,
+    REPUTATION,
+    STRANGENESS,
+    Charge,
+    weigh_by_crowds,
+)
 from snowball.defenses.snowball_plus.evidence import ALL, HIDDEN, gather_evidence
 from snowball.defenses.snowball_plus.joint import judge_together
-from snowball.defenses.snowball_plus.memory import Memory, recall_suspects
-from snowball.defenses.snowball_plus.method import FULLEST_CLASS_ROUNDS, learn_suspects
+from snowball.defenses.snowball_plus.memory import Memory, read_traits, recall_suspects, update_clients
+from snowball.defenses.snowball_plus.method import Ballot, join_suspects, learn_suspects
 from snowball.errors import SettingError
 from snowball.pytree import pack
 from snowball.rng import stream
@@ -21,8 +31,8 @@ from snowball.testing import check_defense
 from snowball.updates import Layout, Updates
 
 ROUNDS = 8
-LEANING = {"infected": 15, "together": 0.0, "undo": 0.0, "lean": 0.1}
-"""A group that nothing but its label gives away."""
+LEANING = {"infected": 15, "together": 0.0, "undo": 0.0, "lean": 0.1, "labels": 0.2}
+"""A group that nothing but its label gives away, and that its members do not raise it on the same features."""
 
 
 def run(
@@ -39,12 +49,13 @@ def run(
     return results
 
 
-def average_plainly(updates: Updates, elected: Tensor) -> Tensor:
-    """The mean of the elected by their examples, none longer than their median length, in plain NumPy."""
+def average_plainly(updates: Updates, elected: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of the elected by examples and weights, none longer than their median length, in plain NumPy."""
     rows = updates.values[elected].double().numpy()
     lengths = np.linalg.norm(rows, axis=1)
     rows = rows * np.minimum(1, np.median(lengths) / lengths)[:, None]
-    return torch.tensor(np.average(rows, axis=0, weights=updates.examples[elected].numpy())).float()
+    heavy = updates.examples if weights is None else updates.examples * weights
+    return torch.tensor(np.average(rows, axis=0, weights=heavy[elected].numpy())).float()
 
 
 @pytest.mark.parametrize("start", [0, 100, 200])
@@ -87,7 +98,7 @@ def test_nobody_is_accused_where_nobody_attacks(make_round: Callable[..., Any], 
 def test_too_few_to_tell_apart_are_all_averaged(make_round: Callable[..., Any], rows: int) -> None:
     state = run(make_round)[-1][1].state
     updates = make_round(0, rows=rows, infected=1, together=9.0).updates
-    verdict = SnowballPlus(suspect_crowds=True)(updates, Context(9, state=state))
+    verdict = SnowballPlus()(updates, Context(9, state=state))
     assert verdict.elected.all()
     assert not verdict.facts
     torch.testing.assert_close(verdict.delta, average_plainly(updates, verdict.elected))
@@ -96,7 +107,12 @@ def test_too_few_to_tell_apart_are_all_averaged(make_round: Callable[..., Any], 
 
 @pytest.mark.parametrize(
     ("rows", "round", "medians"),
-    [(4, 1, True), (15, 1, True), (15, 40, True), (16, 1, False)],
+    [
+        (4, 1, True),
+        (MIN_SPLIT_ROWS - 1, 1, True),
+        (MIN_SPLIT_ROWS - 1, CAUTIOUS_ROUNDS + 1, True),
+        (MIN_SPLIT_ROWS, CAUTIOUS_ROUNDS + 1, False),
+    ],
 )
 def test_few_rows_are_averaged_by_medians_while_nobody_is_accused(
     make_round: Callable[..., Any], rows: int, round: int, medians: bool
@@ -128,47 +144,181 @@ def test_one_huge_update_moves_the_model_by_no_more_than_a_median_length(make_ro
     assert float(huge.delta.norm()) < length
 
 
-def test_the_fullest_class_is_left_out_in_the_first_rounds_only(
-    make_round: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quiet = {"infected": 10, "together": 0.0, "undo": 0.0, "lean": 0.04}
-    monkeypatch.setattr(method, "FULLEST_CLASS_ROUNDS", 2)
-    monkeypatch.setattr(method, "charge_crowd", lambda *_: None)  # which is another matter
-    plain, shunning = run(make_round, **quiet), run(make_round, SnowballPlus(suspect_crowds=True), **quiet)
-    for round, ((planted, without), (_, verdict)) in enumerate(zip(plain, shunning, strict=True), start=1):
-        shunned = round <= 2 and "charge" not in without.facts
-        assert ("clarity.fullest" in verdict.facts) == shunned
-        if shunned:
-            left_out = int((~verdict.elected).sum())
-            assert 1 <= left_out <= 27
-            assert str(verdict.facts["charge"]).endswith(f"with {left_out - 1} others")
-            assert "suspicion" not in verdict.facts
-            torch.testing.assert_close(verdict.delta, average_plainly(planted.updates, verdict.elected))
+def test_who_leans_to_a_suspect_class_weighs_less_in_the_first_rounds(make_round: Callable[..., Any]) -> None:
+    cautious, without = 0, SnowballPlus(without=("split",))
+    for round, (planted, verdict) in enumerate(run(make_round, without, **LEANING), start=1):
+        if "charge" in verdict.facts:
+            continue
+        assert verdict.elected.all()
+        assert verdict.state is not None
+        updates = planted.updates
+        weights = weigh_by_crowds(gather_evidence(updates, planted.base, None), verdict.state["crowds"], round)
+        arrived = torch.ones(50, dtype=torch.float64)
+        arrived[updates.by_client] = weights
+        torch.testing.assert_close(verdict.delta, average_plainly(updates, verdict.elected, arrived))
+        if round <= CAUTIOUS_ROUNDS:
+            assert arrived[planted.infected].mean() < arrived[~planted.infected].mean()
+            cautious += 1
         else:
-            assert torch.equal(verdict.elected, without.elected)
-        assert pack(verdict.state) == pack(without.state)  # what is shunned is not remembered as accused
-    assert "clarity.fullest" in shunning[0][1].facts
-    assert "clarity.fullest" in shunning[1][1].facts
+            assert (arrived == 1).all()
+    assert cautious > 0
 
 
-def test_a_charge_goes_before_leaving_out_the_fullest_class(make_round: Callable[..., Any]) -> None:
-    assert ROUNDS <= FULLEST_CLASS_ROUNDS
-    for planted, verdict in run(make_round, SnowballPlus(suspect_crowds=True), infected=15):
-        assert "clarity.split" in verdict.facts
+def test_without_the_crowd_all_weigh_alike(make_round: Callable[..., Any]) -> None:
+    planted = make_round(1, **LEANING)
+    plain, other = (
+        SnowballPlus(without=without)(planted.updates, Context(1, base=planted.base)).delta
+        for without in (("split", "crowd"), ("split",))
+    )
+    expected = average_plainly(planted.updates, torch.ones(50, dtype=torch.bool))
+    torch.testing.assert_close(plain, expected)
+    assert not torch.allclose(other, expected, rtol=1e-3, atol=0)
+
+
+def charge_rows(ballot: str, start: int, stop: int) -> Charge:
+    """A charge of some of 20 rows."""
+    rows = torch.arange(20)
+    return Charge(ballot, (rows >= start) & (rows < stop), 1.0, "")
+
+
+def test_charges_are_joined_unless_they_are_too_many() -> None:
+    most = int(MAX_CHARGED_SHARE * 20)
+    few, others = charge_rows("split", 0, 4), charge_rows("crowd", 3, 7)
+    assert join_suspects([few], 20).tolist() == [row < 4 for row in range(20)]
+    assert join_suspects([few, others], 20).tolist() == [row < 7 for row in range(20)]
+    assert int(join_suspects([few, charge_rows("crowd", 4, most)], 20).sum()) == most
+    assert torch.equal(join_suspects([few, charge_rows("crowd", 4, most + 1)], 20), few.suspects)
+    assert torch.equal(join_suspects([few, others, charge_rows("position", 7, 20)], 20), few.suspects)
+    assert not join_suspects([], 20).any()
+
+
+def test_charges_of_several_ballots_are_all_named(make_image_round: Callable[..., Any]) -> None:
+    planted = make_image_round(1, infected=12, rewired=2.5)
+    values = planted.updates.values.clone()
+    values[planted.infected, planted.updates.layout.columns["conv.weight"]] += 0.02
+    updates = replace(planted.updates, values=values)
+    verdict = SnowballPlus()(updates, Context(1, base=planted.base))
+    assert {"clarity.split", "clarity.position"} <= verdict.facts.keys()
+    split, position = str(verdict.facts["charge"]).split("; ")
+    assert split.startswith("moves with 11 others in ")
+    assert position.startswith("rewires position 5 with 11 others, separation ")
+    assert torch.equal(verdict.elected, ~planted.infected)
+    alone = SnowballPlus(without=("split",))(updates, Context(1, base=planted.base))
+    assert alone.facts["charge"] == position
+
+
+@pytest.mark.parametrize("start", [0, 100])
+def test_those_who_rewire_one_position_are_accused(make_image_round: Callable[..., Any], start: int) -> None:
+    for planted, verdict in run(make_image_round, start=start, infected=12, rewired=2.5):
+        assert "clarity.position" in verdict.facts
         assert torch.equal(verdict.elected, ~planted.infected)
+
+
+@pytest.mark.parametrize("start", [0, 100, 200])
+def test_nobody_is_accused_of_rewiring_a_position_in_noise(make_image_round: Callable[..., Any], start: int) -> None:
+    for _, verdict in run(make_image_round, start=start):
+        assert verdict.elected.all()
+
+
+SCENES: dict[Ballot, dict[str, Any]] = {
+    "split": {"infected": 15},
+    "position": {"infected": 12, "rewired": 2.5},
+    "crowd": LEANING,
+    "recalled": {"infected": 15, "together": 0.43, "undo": 0.3, "fresh": True},
+    "strangers": {"rows": 8, "infected": 1},
+}
+"""Rounds in which each ballot charges."""
+
+
+@pytest.mark.parametrize("ballot", SCENES)
+def test_a_ballot_that_is_not_held_charges_nobody(
+    make_round: Callable[..., Any], make_image_round: Callable[..., Any], ballot: Ballot
+) -> None:
+    make = make_image_round if ballot == "position" else make_round
+    held = run(make, SnowballPlus(), **SCENES[ballot])
+    left_out = run(make, SnowballPlus(without=(ballot,)), **SCENES[ballot])
+    assert any(f"clarity.{ballot}" in verdict.facts for _, verdict in held)
+    assert not any(f"clarity.{ballot}" in verdict.facts for _, verdict in left_out)
+
+
+def test_without_any_ballot_nobody_is_ever_accused(make_round: Callable[..., Any]) -> None:
+    nothing = SnowballPlus(without=get_args(Ballot))
+    for planted, verdict in run(make_round, nothing, infected=15, lean=0.1):
+        assert verdict.elected.all()
+        assert set(verdict.facts) == {"seconds.ballots"}
+        torch.testing.assert_close(verdict.delta, average_plainly(planted.updates, verdict.elected))
+
+
+def test_every_ballot_that_can_charge_can_be_left_out() -> None:
+    assert set(SCENES) | {"reputation"} == set(get_args(Ballot))
+
+
+def test_a_ballot_that_does_not_exist_is_refused_in_one_sentence(call: Callable[..., tuple[int, str, str]]) -> None:
+    with pytest.raises(SettingError, match=r'defense\.without = "crowdz" should be .*crowd'):
+        defense_of("defense", "snowball-plus", {"without": ["crowdz"]})
+    assert defense_of("defense", "snowball-plus", {"without": ["crowd", "split"]}) == SnowballPlus(("crowd", "split"))
+    settings = ("--set", "defense.name=snowball-plus", "--set", 'defense.without=["crowdz"]')
+    code, output, errors = call("run", "demo", *settings)
+    assert (code, output) == (2, "")
+    assert errors.count("\n") == 1
+    assert 'defense.without = "crowdz"' in errors
+
+
+def test_a_ballot_that_does_not_exist_is_refused_where_no_settings_are_read() -> None:
+    with pytest.raises(SettingError, match="crowdz"):
+        SnowballPlus(without=("crowdz",))  # type: ignore[arg-type]
+
+
+def test_those_accused_in_most_of_their_rounds_are_left_out_of_one_without_a_charge(
+    make_round: Callable[..., Any],
+) -> None:
+    results = run(make_round, infected=15)
+    state, quiet = results[-1][1].state, make_round(99)  # in which nobody can be told from the others
+    assert state is not None
+    infected = {
+        client for client, marked in zip(results[-1][0].updates.clients, results[-1][0].infected, strict=True) if marked
+    }
+    verdict = SnowballPlus()(quiet.updates, Context(ROUNDS + 1, base=quiet.base, state=state))
+    left_out = {client for client, kept in zip(quiet.updates.clients, verdict.elected, strict=True) if not kept}
+    assert left_out == infected
+    assert verdict.facts["charge"] == "was accused in most of its recent rounds"
+    assert float(verdict.facts["clarity.reputation"]) >= REPUTATION
+    assert "suspicion" not in verdict.facts
+    assert verdict.state is not None
+    assert verdict.state["charges"] == state["charges"]  # a reputation does not make itself worse
+    torch.testing.assert_close(verdict.delta, average_plainly(quiet.updates, verdict.elected))
+    without = SnowballPlus(without=("reputation",))
+    assert "clarity.reputation" not in without(quiet.updates, Context(9, base=quiet.base, state=state)).facts
+
+
+def test_a_reputation_fades(make_round: Callable[..., Any]) -> None:
+    state = run(make_round, infected=15)[-1][1].state
+    held = []
+    for round in range(ROUNDS + 1, ROUNDS + 13):
+        quiet = make_round(1000 + round)
+        verdict = SnowballPlus(without=("recalled",))(quiet.updates, Context(round, base=quiet.base, state=state))
+        held.append("clarity.reputation" in verdict.facts)
+        state = verdict.state
+    assert held[0]
+    assert held == sorted(held, reverse=True)
+    assert not held[-1]
 
 
 def test_the_more_suspicious_half_of_the_accused_is_remembered(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=16)
     evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected_by_client
     judgement = judge_together(evidence, suspects)
-    memory = learn_suspects(Memory(None, None, 2, {}), planted.updates, evidence, judgement, None)
+    names = sorted(planted.updates.clients)
+    clients = update_clients({}, names, torch.zeros(50, dtype=torch.float64), 1)
+    memory = learn_suspects(Memory(None, None, None, 2, clients), planted.updates, evidence, judgement, None)
     worst = torch.zeros(50, dtype=torch.bool)
     worst[judgement.scores.topk(8).indices] = True
     expected = recall_suspects(None, planted.updates, evidence, worst)
     assert memory.recalled is not None
     assert memory.charges == 3
     torch.testing.assert_close(memory.recalled.directions, expected.directions)
+    assert torch.equal(read_traits(memory.clients, names)[:, 2] > 0, judgement.suspects)  # all of them are counted
+    assert (read_traits(memory.clients, names)[:, 3] == 1).all()
 
 
 def test_settings_that_no_round_can_satisfy_are_refused() -> None:
@@ -232,26 +382,27 @@ def test_facts_say_what_a_split_has_in_common(make_round: Callable[..., Any]) ->
 
 
 def test_facts_say_which_class_a_crowd_leans_to(make_round: Callable[..., Any]) -> None:
-    planted, verdict = run(make_round, SnowballPlus(suspect_crowds=True), **LEANING)[-1]
+    planted, verdict = run(make_round, SnowballPlus(without=("split",)), **LEANING)[-1]
     leaning = str(verdict.facts["charge"]).removeprefix("leans to class 7 with ").removesuffix(" others")
-    assert 14 <= int(leaning) <= 27
-    assert float(verdict.facts["clarity.crowd"]) >= 1.5
-    assert not (verdict.elected & planted.infected).any()
-    assert int((~verdict.elected & ~planted.infected).sum()) <= 5
+    assert 7 <= int(leaning) <= MAX_CHARGED_SHARE * 50
+    assert float(verdict.facts["clarity.crowd"]) >= CROWD_LEAD
+    assert int((verdict.elected & planted.infected).sum()) <= 2
+    assert int((~verdict.elected & ~planted.infected).sum()) <= 10
 
 
 def test_facts_name_strangers(make_round: Callable[..., Any]) -> None:
     _, verdict = run(make_round, rows=8, infected=1)[-1]
     assert verdict.facts["charge"] == "deviates in length, direction and rewired inputs"
-    assert float(verdict.facts["clarity.strangers"]) >= 6.5
+    assert float(verdict.facts["clarity.strangers"]) >= STRANGENESS
 
 
 def test_nobody_is_accused_of_pointing_as_the_accused_before_anybody_was(make_round: Callable[..., Any]) -> None:
     planted = make_round(4, infected=15, together=0.4, undo=0.3)
     state = run(make_round, infected=15)[-1][1].state
     assert state is not None
+    without = SnowballPlus(without=("reputation",))  # which would go before
     accused, nobody = (
-        SnowballPlus()(planted.updates, Context(9, base=planted.base, state={**state, "charges": charges}))
+        without(planted.updates, Context(9, base=planted.base, state={**state, "charges": charges}))
         for charges in (8, 0)
     )
     assert "clarity.recalled" in accused.facts
@@ -278,5 +429,24 @@ def test_the_order_of_arrival_and_claimed_examples_accuse_nobody_else(make_round
         state = other.state
 
 
-def test_snowball_plus_passes_every_check_with_shunning() -> None:
-    check_defense(SnowballPlus(suspect_crowds=True, remember=3), examples=10)
+def test_the_order_of_arrival_accuses_nobody_else_of_rewiring_a_position(make_image_round: Callable[..., Any]) -> None:
+    state: State | None = None
+    order = torch.randperm(50, generator=stream(1))
+    for round, (planted, verdict) in enumerate(run(make_image_round, infected=12, rewired=1.7), start=1):
+        updates = planted.updates
+        clients = tuple(updates.clients[row] for row in order)
+        moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
+        other = SnowballPlus()(moved, Context(round, ROUNDS, planted.base, state=state))
+        assert torch.equal(other.elected, verdict.elected[order])
+        assert torch.equal(other.delta, verdict.delta)
+        assert other.facts.get("charge") == verdict.facts.get("charge")
+        assert pack(other.state) == pack(verdict.state)
+        state = other.state
+
+
+def test_snowball_plus_passes_every_check_with_few_remembered() -> None:
+    check_defense(SnowballPlus(remember=3), examples=10)
+
+
+def test_snowball_plus_passes_every_check_without_the_crowd() -> None:
+    check_defense(SnowballPlus(without=("crowd", "reputation")), examples=10)

@@ -5,16 +5,20 @@ of MNIST, Fashion-MNIST and CIFAR-10 in which nobody attacks; the docstrings hav
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from snowball.defenses.snowball_plus.evidence import Evidence
+from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence, find_leaning
 from snowball.defenses.snowball_plus.statistics import (
+    cut_columns,
     cut_in_two,
     rank_group,
     rank_groups,
+    rank_values,
     standardise,
+    standardise_ranks,
     standardise_robustly,
 )
 
@@ -42,24 +46,51 @@ LONE_SEPARATION = 6.5
 RECALLED_CLARITY = 7.5
 """Clarity from which pointing as earlier accused did is a charge: it is one direction, and not the best of many."""
 
-CROWD_LEAD = 1.5
-"""Lead over the second class from which a crowd is a charge: the largest of clean rounds with seed 1 was 1.4, with
-seed 2 some were larger, which is why crowds are suspected only if that is asked for."""
+CROWD_LEAD = 3.8
+"""Lead over the second class from which a crowd is a charge: the largest of clean rounds was 3.2."""
 
-CROWD_KEPT = 0.7
-"""Weight of earlier rounds in the record of crowds."""
+CROWD_NOW = 3.0
+"""What a round has to say of a class for those who lean to it to be charged: attackers may pause."""
+
+CLEAR_POSITION = 6.0
+"""Separation at a position from which it is a charge: the largest of clean rounds was 5.2."""
+
+REPEATED_POSITION = 4.4
+"""Record of separations at a position from which it is a charge: the largest of clean rounds was 4.0."""
+
+POSITION_NOW = 4.0
+"""Separation in this round from which a position of earlier rounds is a charge."""
+
+MAX_SEPARATION = 8.0
+"""Where the separation at a position is cut off, so that no round decides alone."""
+
+RECORD_KEPT = 0.7
+"""Weight of earlier rounds in the records of crowds and positions."""
+
+CAUTIOUS_ROUNDS = 6
+"""First rounds in which, while nobody is accused, those who lean to a suspect class weigh less."""
 
 ALIGNMENT_WEIGHT = 0.5
 """What a rank of the alignment counts in the record of crowds, beside a deviation in numbers."""
 
-MIN_EXCESS, MAX_EXCESS, MAX_RANK = -4.0, 6.0, 4.0
-"""Where the numbers of one round are cut off, so that no round decides alone."""
+MAX_EXCESS, MAX_RANK = 4.0, 5.0
+"""Where the numbers of one round are cut off in the record of crowds, so that no round decides alone."""
 
-STRANGENESS = 6.5
-"""Sum of deviations from which a client is a stranger: the largest of clean rounds with seed 1 was 5.2."""
+STRANGENESS = 6.0
+"""Sum of deviations from which a client is a stranger: the largest of clean rounds was 5.4."""
 
-STRANGENESS_KEPT = 0.8
+FEW_SITES, STRANGENESS_OF_FEW = 8, 7.0
+"""Updates below which a sum of deviations has to be larger, and how large: the largest of clean rounds was 6.5."""
+
+CLIENT_KEPT = 0.8
 """Weight of earlier rounds in what is known of a client."""
+
+REPUTATION = 1.2
+"""Number of earlier rounds in which a client was accused, faded, from which it is charged in a round without other
+charges: after two such rounds once more, after three in up to three rounds."""
+
+MIN_ACCUSED_SHARE = 0.6
+"""Share of the rounds with a charge in which such a client was accused."""
 
 MAX_DEVIATION = 6.0
 """Where a client's deviations are cut off."""
@@ -82,6 +113,25 @@ class Charge:
     words: str
 
 
+class Signals(NamedTuple):
+    """What a round alone says, before the records of earlier ones: see the functions that measure each.
+
+    Attributes:
+        split: the group that moves together most clearly.
+        crowds: (classes,).
+        positions: (positions,).
+    """
+
+    split: Charge | None
+    crowds: Tensor | None
+    positions: Tensor | None
+
+
+def measure_signals(evidence: Evidence) -> Signals:
+    """Measure what a round alone says."""
+    return Signals(find_split(evidence), measure_crowds(evidence), measure_positions(evidence))
+
+
 def find_split(evidence: Evidence) -> Charge | None:
     """Find the group that moves together most clearly in any view, and undoes the model; whether to charge it is open.
 
@@ -95,9 +145,9 @@ def find_split(evidence: Evidence) -> Charge | None:
         for axis in find_axes(likeness):
             upper, separation = cut_in_two(axis)
             for suspects in (upper, ~upper):
-                count = int(suspects.sum())
-                if not max(3, len(evidence) / 10) <= count <= len(evidence) / 2:
+                if not may_be_infected(suspects):
                     continue
+                count = int(suspects.sum())
                 clarity = separation + rank_alignment(evidence, suspects)
                 if best is None or clarity > best.clarity:
                     words = f"moves with {count - 1} others in {view}, separation {separation:.1f}"
@@ -146,87 +196,157 @@ def charge_recalled(evidence: Evidence) -> Charge | None:
     return Charge("recalled", suspects, clarity, f"points as those accused before, separation {separation:.1f}")
 
 
-def find_leaning(leans: Tensor) -> Tensor:
-    """(n, classes) bool, who leans to which class: more than to all classes evenly."""
-    return leans.gt(leans.shape[1] ** -0.5)
-
-
 def measure_crowds(evidence: Evidence) -> Tensor | None:
-    """(classes,) how many more lean to each class than on average, in deviations, and how far they undo the model."""
-    if evidence.leans is None:
+    """(classes,) how far the clients that raise each class look like attackers.
+
+    Three traces, added: how many raise the class, how little they agree on which features to raise it on, and how far
+    they undo the model. Holders of a class that the model lacks are as many and undo as much, but they agree: they all
+    show it the same class. Attackers each show it classes of their own, with one label.
+    """
+    if evidence.leans is None or evidence.looks is None:
         return None
     leaning, rows = find_leaning(evidence.leans), len(evidence)
     counts = leaning.sum(0).double()
     share = (counts.mean() / rows).clamp(1 / rows, 1 - 1 / rows)
-    excess = ((counts - counts.mean()) / (rows * share * (1 - share)).sqrt()).clamp(MIN_EXCESS, MAX_EXCESS)
+    excess = (counts - counts.mean()) / (rows * share * (1 - share)).sqrt()
+    crowds = excess.clamp(-MAX_EXCESS, MAX_EXCESS) + rank_disagreement(evidence.looks).clamp(-MAX_RANK, MAX_RANK)
     if evidence.alignment is None:
-        return excess
+        return crowds
     ranks = rank_groups(evidence.alignment, leaning.T)
-    return excess + ALIGNMENT_WEIGHT * ranks.where(counts >= 3, 0).clamp(-MAX_RANK, MAX_RANK)
+    return crowds + ALIGNMENT_WEIGHT * ranks.where(counts >= 3, 0).clamp(-MAX_EXCESS, MAX_EXCESS)
 
 
-def remember_crowds(known: Tensor | None, measured: Tensor) -> Tensor:
-    """(classes,) the record of crowds after a round."""
+def rank_disagreement(looks: Tensor) -> Tensor:
+    """(classes,) how little those who raise a class agree on its look, ranked among all who raise any."""
+    known = ~looks.isnan()
+    numbers, sums = known.nonzero()[:, 1], torch.zeros(looks.shape[1], dtype=torch.float64)
+    sums.index_add_(0, numbers, rank_values(-looks[known]))
+    return standardise_ranks(sums, known.sum(0).double(), len(numbers))
+
+
+def update_record(known: Tensor | None, measured: Tensor) -> Tensor:
+    """The record of crowds or positions after a round; the first rounds count less than later ones."""
     before = torch.zeros_like(measured) if known is None else known
-    return CROWD_KEPT * before + (1 - CROWD_KEPT) * measured
+    return RECORD_KEPT * before + (1 - RECORD_KEPT) * measured
 
 
-def charge_crowd(evidence: Evidence, before: Tensor | None, crowds: Tensor | None) -> Charge | None:
-    """Charge those who lean to the class that has led round after round.
+def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | None) -> Charge | None:
+    """Charge those who lean to the class that has led round after round, and does not now look like any other class.
 
-    Poisoned samples all carry one label, so infected clients lean to one class in every round; without an attack the
-    class that most clients lean to changes. So it must lead in the record `before` this round, too.
+    Poisoned samples all carry one label, so infected clients lean to one class in every round in which they attack.
     """
-    if before is None or crowds is None or evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
+    if crowds is None or measured is None or evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
     highest = crowds.topk(2)
     lead, target = float(highest.values[0] - highest.values[1]), int(highest.indices[0])
-    suspects = find_leaning(evidence.leans)[:, target]
+    suspects = drop_fitting(evidence, find_leaning(evidence.leans)[:, target], target)
     if (
-        int(before.argmax()) != target
-        or lead < CROWD_LEAD
+        lead < CROWD_LEAD
+        or measured[target] < CROWD_NOW
         or not 3 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence)
     ):
         return None
-    return Charge("crowd", suspects, lead, describe_leaning(target, suspects))
+    return Charge("crowd", suspects, lead, f"leans to class {target} with {int(suspects.sum()) - 1} others")
 
 
-def describe_leaning(target: int, suspects: Tensor) -> str:
-    """What a crowd has in common, in words."""
-    return f"leans to class {target} with {int(suspects.sum()) - 1} others"
+def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int) -> Tensor:
+    """(n,) weights for the first rounds, before anybody can be accused: less for those who lean to a suspect class.
 
-
-def charge_fullest_class(evidence: Evidence, round: int) -> Charge | None:
-    """Charge those who lean to the class that most lean to, with no further evidence.
-
-    In the first round they are compared with the median client, since an untrained model makes all lean alike.
+    They keep a backdoor from settling until the records are clear.
     """
-    if evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
+    if crowds is None or evidence.leans is None or round > CAUTIOUS_ROUNDS:
+        return torch.ones(len(evidence), dtype=torch.float64)
+    suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # as the record had it if it had not started at zero
+    return (1 + torch.where(find_leaning(evidence.leans), suspicion, 0).amax(1)) ** -2
+
+
+def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:
+    """(n,) bool, those who lean to a class without those who raise it on the features that the model knows it by."""
+    if evidence.fits is None or leaning.sum() < 2:
+        return leaning
+    upper, _ = cut_in_two(evidence.fits[leaning, target])
+    misfits = leaning.clone()
+    misfits[leaning.nonzero()[upper, 0]] = False
+    return misfits if misfits.sum() > leaning.sum() / 2 else leaning
+
+
+def measure_positions(evidence: Evidence) -> Tensor | None:
+    """(positions,) how far a group stands apart that rewires a position of the image more than all others do.
+
+    It is 0 where the group cannot be the infected.
+    """
+    if POSITIONS not in evidence.inputs:
         return None
-    leans = evidence.leans - evidence.leans.quantile(0.5, dim=0) if round == 1 else evidence.leans
-    leaning = find_leaning(leans)
-    target = int(leaning.sum(0).argmax())
-    suspects = leaning[:, target]
-    if not 1 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence):
+    upper, separations = cut_columns(evidence.inputs[POSITIONS])
+    plausible = torch.tensor([may_be_infected(group) for group in upper.T])
+    return separations.clamp(max=MAX_SEPARATION).where(plausible, 0)
+
+
+def may_be_infected(group: Tensor) -> bool:
+    """Whether a group is neither so small that it may be chance nor a majority."""
+    return max(3, len(group) / 10) <= int(group.sum()) <= len(group) / 2
+
+
+def charge_position(evidence: Evidence, measured: Tensor | None, positions: Tensor | None) -> Charge | None:
+    """Charge those who rewire one position of the image, if that is clear in this round, or has been for some.
+
+    A trigger stays at its place in every image, and objects do not.
+    """
+    if positions is None or measured is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
-    return Charge("fullest", suspects, float(suspects.double().mean()), describe_leaning(target, suspects))
+    now, usual = int(measured.argmax()), int(positions.argmax())
+    if measured[now] >= CLEAR_POSITION:
+        return describe_position(evidence, now, float(measured[now]))
+    if positions[usual] >= REPEATED_POSITION and measured[usual] >= POSITION_NOW:
+        return describe_position(evidence, usual, float(positions[usual]))
+    return None
+
+
+def describe_position(evidence: Evidence, position: int, clarity: float) -> Charge:
+    """The charge of those who rewire a position."""
+    suspects, separation = cut_in_two(evidence.inputs[POSITIONS][:, position])
+    words = f"rewires position {position} with {int(suspects.sum()) - 1} others, separation {separation:.1f}"
+    return Charge("position", suspects, clarity, words)
 
 
 def measure_strangeness(evidence: Evidence) -> Tensor:
-    """(n,) how far each row deviates upwards, added up: in length, in the inputs that it rewires, in undoing the model.
+    """(n,) how far each row deviates upwards, added up: in length, in what it rewires, in undoing the model.
 
     Pointing as earlier suspects did counts, too.
     """
-    shares = list(evidence.inputs.values())[-1]
-    traits = [evidence.log_lengths, (shares - shares.mean(0)).norm(dim=1)]
+    traits = [evidence.log_lengths, measure_rewiring(evidence)]
     traits += [] if evidence.alignment is None else [evidence.alignment]
     traits += [point_back(evidence)] if evidence.recalled_directions else []
     return torch.stack([standardise_robustly(each).clamp(-MAX_DEVIATION, MAX_DEVIATION) for each in traits]).sum(0)
 
 
-def charge_strangers(evidence: Evidence, strangeness: Tensor) -> Charge | None:
+def measure_rewiring(evidence: Evidence) -> Tensor:
+    """(n,) how far the most rewired position of each row exceeds the median one; without positions, of all inputs."""
+    if POSITIONS in evidence.inputs:
+        shares = evidence.inputs[POSITIONS]
+        return (shares - shares.quantile(0.5, dim=0)).amax(1)
+    shares = list(evidence.inputs.values())[-1]
+    apart: Tensor = (shares - shares.mean(0)).norm(dim=1)
+    return apart
+
+
+def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
     """Charge clients that deviate in several ways, round after round: the ballot of few sites, one of which attacks."""
-    suspects = strangeness >= STRANGENESS
+    strangeness = traits[:, 0] / traits[:, 1]
+    suspects = strangeness >= (STRANGENESS if len(evidence) >= FEW_SITES else STRANGENESS_OF_FEW)
     if len(evidence) >= MIN_SPLIT_ROWS or not 1 <= suspects.sum() <= len(evidence) / 2:
         return None
     return Charge("strangers", suspects, float(strangeness.max()), "deviates in length, direction and rewired inputs")
+
+
+def charge_reputation(evidence: Evidence, traits: Tensor) -> Charge | None:
+    """Charge clients that were accused in most of their recent rounds.
+
+    It bridges rounds in which no ballot is clear. A reputation fades with every round without a charge, and is better
+    after every charge of others.
+    """
+    accused, judged = traits[:, 2], traits[:, 3]
+    suspects = (accused >= REPUTATION) & (accused >= MIN_ACCUSED_SHARE * judged)
+    if len(evidence) < MIN_SPLIT_ROWS or not 1 <= suspects.sum() <= len(evidence) / 2:
+        return None
+    return Charge("reputation", suspects, float(accused.max()), "was accused in most of its recent rounds")

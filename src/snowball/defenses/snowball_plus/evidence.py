@@ -5,7 +5,9 @@ All is in the order of `Updates.by_client`, so that neither arrival nor a client
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +22,12 @@ MIN_CLASSES = 4
 HIDDEN, ALL = "the hidden layers", "all layers"
 """Views of several layers together, named as a charge says them."""
 
+POSITIONS = "positions of the image"
+"""The name of an update's energy per position of an image, among its energies per input of a layer."""
+
+MIN_POSITIONS = 4
+"""Positions below which a layer does not say where in an image something changed."""
+
 SMALLEST_LENGTH = 1e-30
 """What lengths are raised to before their logarithm is taken."""
 
@@ -30,7 +38,7 @@ class Recalled:
 
     Attributes:
         directions: (w,) how their unit rows differed from the others' on average.
-        inputs: (fan-in,) how the shares of their energy over a layer's inputs differed.
+        inputs: (fan-in,) how the shares of their energy over a layer's inputs, or over positions, differed.
     """
 
     directions: Mapping[str, Tensor]
@@ -45,8 +53,12 @@ class Evidence:
         lengths: (n,) lengths of the whole rows.
         layer_lengths: (n,) by weight layer, lengths of the rows there.
         directions: (n, n) centred cosines between the rows of each view: every weight layer, `HIDDEN` and `ALL`.
-        inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input.
+        inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input;
+            and under `POSITIONS`, (n, positions) of those that fall on each position of an image, where there are any.
         leans: (n, classes) how far each row raises each class, in unit rows; None where that says nothing.
+        looks: (n, classes) how far those who raise a class do so on the same features as the others who do, on average;
+            NaN for those who do not raise it. None where `leans` is.
+        fits: (n, classes) cosines of the last layer's weights per class with the model's; None without either.
         alignment: (n,) how far a row undoes the global model: minus their cosine; None without a model.
         recalled_directions: (n,) by hidden layer, how far a unit row points as earlier suspects did.
         recalled_inputs: (n,) the same for the shares of energy.
@@ -57,6 +69,8 @@ class Evidence:
     directions: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
     leans: Tensor | None
+    looks: Tensor | None
+    fits: Tensor | None
     alignment: Tensor | None
     recalled_directions: Mapping[str, Tensor]
     recalled_inputs: Mapping[str, Tensor]
@@ -76,11 +90,15 @@ def find_hidden_layers(layout: Layout) -> tuple[str, ...]:
 
 
 def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | None) -> Evidence:
-    """Look at every column once."""
+    """Look at every column once, and at the last layer once more, class by class."""
     layout, rows, hidden = updates.layout, len(updates), find_hidden_layers(updates.layout)
+    placed = find_placed_layer(layout)
     directions = recalled.directions if recalled else {}
     products = {name: torch.zeros(rows, rows, dtype=torch.float64) for name in layout.weights}
-    energy = {name: torch.zeros(rows, fan_in(layout, name), dtype=torch.float64) for name in hidden}
+    energy = {
+        name: torch.zeros(rows, fan_in(layout, name), dtype=torch.float64)
+        for name in {*hidden, *([placed.layer] if placed else [])}
+    }
     sums = torch.zeros(rows, count_classes(layout), dtype=torch.float64)
     along_recalled = {name: torch.zeros(rows, dtype=torch.float64) for name in directions}
     along_base = torch.zeros(rows, dtype=torch.float64)
@@ -98,14 +116,19 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
                 add_energy(energy[name], block, inside.start)
     lengths = updates.squared_norms[updates.by_client].sqrt()
     views = {**{name: (name,) for name in layout.weights}, HIDDEN: hidden, ALL: layout.weights}
-    shares = {name: share_energy(each) for name, each in energy.items()}
+    shares = {name: share_energy(energy[name]) for name in hidden}
+    if placed:
+        shares[POSITIONS] = share_energy(energy[placed.layer].view(rows, -1, placed.positions).sum(1))
+    leans = measure_leans(sums)
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
     return Evidence(
         lengths,
         layer_lengths,
         {view: compare_directions(layout, products, names) for view, names in views.items()},
         shares,
-        measure_leans(sums),
+        leans,
+        None if leans is None else compare_looks(updates, find_leaning(leans)),
+        None if leans is None or base is None else compare_with_model(updates, base),
         measure_alignment(along_base, lengths, base),
         {name: divide_or_zero(along, layer_lengths[name]) for name, along in along_recalled.items()},
         {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
@@ -138,6 +161,26 @@ def count_classes(layout: Layout) -> int:
     """Outputs of the last weight layer; a single number, which a model without matrices may end in, is one."""
     shape = layout.shapes[layout.names.index(layout.weights[-1])]
     return shape[0] if shape else 1
+
+
+class PlacedLayer(NamedTuple):
+    """The layer that sees an image position by position: the first dense one behind a convolution."""
+
+    layer: str
+    positions: int
+
+
+def find_placed_layer(layout: Layout) -> PlacedLayer | None:
+    """The placed layer; None where there is none, or it sees too few positions to tell them apart.
+
+    Its inputs are the channels of the convolution before it, each with all its positions.
+    """
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    for before, name in pairwise(layout.weights):
+        if len(shapes[before]) > 2 and len(shapes[name]) == 2:
+            positions, rest = divmod(shapes[name][1], max(1, shapes[before][0]))
+            return PlacedLayer(name, positions) if positions >= MIN_POSITIONS and not rest else None
+    return None
 
 
 def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
@@ -180,6 +223,48 @@ def measure_leans(sums: Tensor) -> Tensor | None:
     length = about.norm(dim=1, keepdim=True)
     leans: Tensor = about / length.where(length > 0, 1)
     return leans
+
+
+def find_leaning(leans: Tensor) -> Tensor:
+    """(n, classes) bool, who leans to which class: more than to all classes evenly."""
+    return leans.gt(leans.shape[1] ** -0.5)
+
+
+def read_classes(updates: Updates) -> Iterator[slice]:
+    """The columns of the last weight layer that belong to each class."""
+    name = updates.layout.weights[-1]
+    start, width = updates.layout.columns[name].start, fan_in(updates.layout, name)
+    for number in range(count_classes(updates.layout)):
+        yield slice(start + number * width, start + (number + 1) * width)
+
+
+def compare_looks(updates: Updates, leaning: Tensor) -> Tensor:
+    """(n, classes) mean cosine of the weights that raise a class with those of the others that raise it, or NaN.
+
+    The weights of a class are taken about their mean, which says how far the class is raised, and not on what.
+    """
+    looks = torch.full(leaning.shape, torch.nan, dtype=torch.float64)
+    for number, columns in enumerate(read_classes(updates)):
+        rows = leaning[:, number].nonzero()[:, 0]
+        if len(rows) > 1:
+            units = to_centred_units(updates.values[updates.by_client[rows], columns])
+            looks[rows, number] = (units @ units.sum(0) - units.square().sum(1)) / (len(rows) - 1)
+    return looks
+
+
+def compare_with_model(updates: Updates, base: Tensor) -> Tensor:
+    """(n, classes) cosines of an update's weights of each class with the model's, both about their means."""
+    fits = []
+    for columns in read_classes(updates):
+        units = to_centred_units(updates.values[updates.by_client, columns])
+        fits.append(units @ to_centred_units(base[None, columns])[0])
+    return torch.stack(fits, 1)
+
+
+def to_centred_units(rows: Tensor) -> Tensor:
+    """(n, w) rows about their means, in float64 and unit length; a row of one value is zero."""
+    about = rows.double() - rows.double().mean(1, keepdim=True)
+    return divide_or_zero(about, about.norm(dim=1, keepdim=True))
 
 
 def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Tensor | None:

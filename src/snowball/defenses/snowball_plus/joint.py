@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.snowball_plus.ballots import MAX_CHARGED_SHARE
-from snowball.defenses.snowball_plus.evidence import Evidence
+from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence
 from snowball.defenses.snowball_plus.statistics import compare_groups, cut_in_two, standardise
 
 PASSES = 4
@@ -73,10 +73,14 @@ def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
     if evidence.alignment is not None:
         traces["alignment"] = evidence.alignment
     if evidence.leans is not None:
-        traces["lean"] = evidence.leans[:, find_target(evidence.leans, suspects)]
+        target = find_target(evidence.leans, suspects)
+        traces["lean"] = evidence.leans[:, target]
+        if evidence.fits is not None:
+            traces["misfit"] = -evidence.fits[:, target]
     for name, shares in evidence.inputs.items():
         apart = shares - shares.mean(0)
-        traces[f"direction {name}"] = compare_groups(evidence.directions[name], suspects)
+        if name != POSITIONS:
+            traces[f"direction {name}"] = compare_groups(evidence.directions[name], suspects)
         traces[f"inputs {name}"] = compare_groups(apart @ apart.T, suspects)
     traces |= {f"recalled direction {name}": each for name, each in evidence.recalled_directions.items()}
     traces |= {f"recalled inputs {name}": each for name, each in evidence.recalled_inputs.items()}

@@ -5,22 +5,23 @@ The first two need no client ids. What is known of a client fades with every rou
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, State
 from snowball.defenses.history import Entries, Entry, describe_damage, is_row, keep_recent, read_entries
-from snowball.defenses.snowball_plus.ballots import STRANGENESS_KEPT
+from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT
 from snowball.defenses.snowball_plus.evidence import (
     MIN_CLASSES,
+    POSITIONS,
     Evidence,
     Recalled,
     count_classes,
     divide_or_zero,
     fan_in,
     find_hidden_layers,
+    find_placed_layer,
     read_blocks,
 )
 from snowball.updates import Layout, Updates
@@ -28,8 +29,9 @@ from snowball.updates import Layout, Updates
 RECALL_KEPT = 0.8
 """Weight of earlier rounds in what suspects had in common."""
 
-TRAITS = 2
-"""Numbers that are kept of a client: the sum of its deviations, and the sum of their weights."""
+TRAITS = 4
+"""Numbers that are kept of a client, all of which fade with its rounds: the sum of its deviations, the number of its
+rounds, of those in which it was accused, and of those in which somebody was."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Memory:
 
     Attributes:
         crowds: (classes,) the record of crowds; None at the start, and where leaning says nothing.
+        positions: (positions,) the record of positions; None at the start, and where there are none.
         recalled: what the suspects of earlier rounds had in common; None at the start.
         charges: rounds in which somebody was accused.
         clients: what is known of each client, with the round that it was last seen in.
     """
 
     crowds: Tensor | None
+    positions: Tensor | None
     recalled: Recalled | None
     charges: int
     clients: Entries
@@ -61,9 +65,14 @@ def read_memory(context: Context, layout: Layout) -> Memory:
     hidden = find_hidden_layers(layout)
     widths = {name: layout.columns[name].stop - layout.columns[name].start for name in hidden}
     directions = read_layers(state, "directions", widths)
-    inputs = read_layers(state, "inputs", {name: fan_in(layout, name) for name in hidden})
+    placed = find_placed_layer(layout)
+    positions = state.get("positions")
+    if positions is not None and not (placed and is_row(positions, placed.positions)):
+        raise describe_damage("its record of positions is not that of such a model")
+    shared = {name: fan_in(layout, name) for name in hidden} | ({POSITIONS: placed.positions} if placed else {})
+    inputs = read_layers(state, "inputs", shared)
     recalled = Recalled(directions, inputs) if directions and inputs else None
-    return Memory(crowds, recalled, charges, read_entries(state, "traits", TRAITS, context.round))
+    return Memory(crowds, positions, recalled, charges, read_entries(state, "traits", TRAITS, context.round))
 
 
 def read_layers(state: State, kind: str, widths: Mapping[str, int]) -> Mapping[str, Tensor]:
@@ -82,6 +91,7 @@ def write_memory(memory: Memory, context: Context, remember: int) -> State:
     recalled = memory.recalled or Recalled({}, {})
     return {
         "crowds": memory.crowds,
+        "positions": memory.positions,
         "charges": memory.charges,
         "directions": dict(recalled.directions),
         "inputs": dict(recalled.inputs),
@@ -89,21 +99,29 @@ def write_memory(memory: Memory, context: Context, remember: int) -> State:
     }
 
 
-def update_clients(
-    known: Entries, clients: Sequence[str], strangeness: Tensor, round: int
-) -> tuple[dict[str, Entry], Tensor]:
-    """What is known of clients after a round, and (n,) the mean deviations of those in it."""
-    now = torch.stack([strangeness, torch.ones_like(strangeness)], 1)
-    traits = torch.stack(
-        [
-            row + STRANGENESS_KEPT * known[client]["traits"].double() if client in known else row
-            for client, row in zip(clients, now, strict=True)
-        ]
-    )
-    seen: dict[str, Any] = {
-        client: {"round": round, "traits": row.clone()} for client, row in zip(clients, traits, strict=True)
-    }
-    return {**known, **seen}, traits[:, 0] / traits[:, 1]
+def update_clients(known: Entries, clients: Sequence[str], strangeness: Tensor, round: int) -> dict[str, Entry]:
+    """What is known of clients after a round began in which they deviate so far."""
+    nothing = torch.zeros(TRAITS, dtype=torch.float64)
+    updated = dict(known)
+    for client, deviation in zip(clients, strangeness.tolist(), strict=True):
+        before = known[client]["traits"].double() if client in known else nothing
+        traits = CLIENT_KEPT * before + torch.tensor([deviation, 1, 0, 0], dtype=torch.float64)
+        updated[client] = {"round": round, "traits": traits}
+    return updated
+
+
+def record_judgement(known: Entries, clients: Sequence[str], accused: Tensor) -> dict[str, Entry]:
+    """What is known of clients after a round in which these (n,) of them were accused."""
+    updated = dict(known)
+    for client, guilty in zip(clients, accused.tolist(), strict=True):
+        entry = known[client]
+        updated[client] = {**entry, "traits": entry["traits"] + torch.tensor([0, 0, float(guilty), 1])}
+    return updated
+
+
+def read_traits(known: Entries, clients: Sequence[str]) -> Tensor:
+    """(n, traits) what is known of clients."""
+    return torch.stack([known[client]["traits"] for client in clients]).double()
 
 
 def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidence, suspects: Tensor) -> Recalled:
@@ -111,11 +129,12 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
     directions, inputs = {}, {}
     signs = torch.where(suspects, 1 / suspects.sum(), -1 / (~suspects).sum()).double()
     for name, shares in evidence.inputs.items():
+        inputs[name] = signs @ shares + (RECALL_KEPT * before.inputs[name] if before else 0)
+    for name in find_hidden_layers(updates.layout):
         scaled = divide_or_zero(signs, evidence.layer_lengths[name])
-        directions[name], inputs[name] = combine_rows(updates, name, scaled), signs @ shares
+        directions[name] = combine_rows(updates, name, scaled)
         if before:
             directions[name] += RECALL_KEPT * before.directions[name]
-            inputs[name] += RECALL_KEPT * before.inputs[name]
     return Recalled(directions, inputs)
 
 

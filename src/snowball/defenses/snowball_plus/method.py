@@ -6,9 +6,10 @@ and what the suspects had in common is remembered. Nobody is accused without a c
 averaged, no update longer than the median one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import nan
 from time import perf_counter
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,28 +18,44 @@ from snowball.defenses.base import Context, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
 from snowball.defenses.ops import ascending, clip_factors, everyone, middle
 from snowball.defenses.snowball_plus.ballots import (
+    MAX_CHARGED_SHARE,
     MIN_SPLIT_ROWS,
     Charge,
+    Signals,
     charge_crowd,
-    charge_fullest_class,
+    charge_position,
     charge_recalled,
+    charge_reputation,
     charge_split,
     charge_strangers,
-    find_split,
-    measure_crowds,
+    measure_signals,
     measure_strangeness,
-    remember_crowds,
+    update_record,
+    weigh_by_crowds,
 )
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
 from snowball.defenses.snowball_plus.joint import Judgement, judge_together
-from snowball.defenses.snowball_plus.memory import Memory, read_memory, recall_suspects, update_clients, write_memory
+from snowball.defenses.snowball_plus.memory import (
+    Memory,
+    read_memory,
+    read_traits,
+    recall_suspects,
+    record_judgement,
+    update_clients,
+    write_memory,
+)
+from snowball.errors import SettingError
 from snowball.updates import Updates
 
 MIN_ROWS = 4
 """Updates below which nobody can be told from the others."""
 
-FULLEST_CLASS_ROUNDS = 8
-"""First rounds in which `suspect_crowds` leaves out those who lean to the class that most lean to."""
+INDEPENDENT = ("split", "position", "crowd")
+"""Ballots whose charges are joined: none of them needs to know earlier suspects."""
+
+
+Ballot = Literal["split", "position", "crowd", "reputation", "recalled", "strangers"]
+"""The names of the ballots."""
 
 
 @dataclass(frozen=True)
@@ -46,67 +63,95 @@ class SnowballPlus:
     """Average all updates but those that the traces of a backdoor accuse.
 
     Attributes:
-        suspect_crowds: also accuse those who lean to the class that leads round after round, and in the first rounds
-            leave out those who lean to the class that most lean to. Under strong label skew a backdoor settles before
-            any other trace is clear, and this can keep it out. But a class that is left out is soon missed, and honest
-            clients who hold it then look like attackers: where nobody attacks, they are left out.
+        without: ballots that are not held, to find out what each is worth.
         remember: clients of which deviations are kept, those last seen.
     """
 
-    suspect_crowds: bool = False
+    without: tuple[Ballot, ...] = ()
     remember: int = MAX_REMEMBERED_CLIENTS
 
     def __post_init__(self) -> None:
         """Refuse settings that no round can satisfy."""
         check_bounds(None, self.remember)
+        for ballot in self.without:
+            if ballot not in get_args(Ballot):
+                raise SettingError(f"without must name ballots ({', '.join(get_args(Ballot))}), got {ballot!r}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the ballots."""
-        before = memory = read_memory(context, updates.layout)
+        memory = read_memory(context, updates.layout)
         if len(updates) < MIN_ROWS:
             return Verdict(average_clipped(updates, everyone(updates)), everyone(updates), {}, context.state)
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
-        memory, strangeness = self._update_records(memory, evidence, updates, context)
-        split = find_split(evidence)
-        charge = self._choose_charge(evidence, before, memory, split, strangeness)
-        judgement = judge_together(evidence, charge.suspects) if charge else None
-        memory = learn_suspects(memory, updates, evidence, judgement, split)
-        if charge is None and self.suspect_crowds and context.round <= FULLEST_CLASS_ROUNDS:
-            charge = charge_fullest_class(evidence, context.round)
-        elected = ~find_accused(updates, charge, judgement)
-        facts = describe_round(updates, charge, judgement) | {"seconds.ballots": perf_counter() - start}
-        delta = average_clipped(updates, elected) if charge else average_unaccused(updates)
-        return Verdict(delta, elected, facts, write_memory(memory, context, self.remember))
+        signals = measure_signals(evidence)
+        memory = update_records(memory, evidence, signals, updates, context)
+        charges = self._hold_ballots(evidence, memory, signals, read_traits(memory.clients, name_clients(updates)))
+        judgement = judge_charges(evidence, charges)
+        memory = learn_suspects(memory, updates, evidence, judgement, signals.split)
+        suspects = judgement.suspects if judgement else join_suspects(charges, len(updates))
+        accused = in_arrival_order(updates, suspects)
+        facts = describe_round(updates, charges, judgement) | {"seconds.ballots": perf_counter() - start}
+        if charges:
+            delta = average_clipped(updates, ~accused)
+        elif len(updates) < MIN_SPLIT_ROWS:
+            delta = find_medians(updates)
+        else:
+            record = None if "crowd" in self.without else memory.crowds
+            weights = weigh_by_crowds(evidence, record, context.round)
+            delta = average_clipped(updates, ~accused, in_arrival_order(updates, weights))
+        return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember))
 
-    def _update_records(
-        self, memory: Memory, evidence: Evidence, updates: Updates, context: Context
-    ) -> tuple[Memory, Tensor]:
-        """The memory with what this round says of crowds and clients, and (n,) how strange each client has been."""
-        names = [updates.clients[row] for row in updates.by_client.tolist()]
-        clients, strangeness = update_clients(memory.clients, names, measure_strangeness(evidence), context.round)
-        measured = measure_crowds(evidence)
-        crowds = None if measured is None else remember_crowds(memory.crowds, measured)
-        return replace(memory, crowds=crowds, clients=clients), strangeness
-
-    def _choose_charge(
-        self, evidence: Evidence, before: Memory, memory: Memory, split: Charge | None, strangeness: Tensor
-    ) -> Charge | None:
-        """The first ballot that charges anybody, those that are seldom wrong before the others."""
-        return (
-            charge_split(evidence, split)
-            or (charge_crowd(evidence, before.crowds, memory.crowds) if self.suspect_crowds else None)
-            or (charge_recalled(evidence) if memory.charges else None)
-            or charge_strangers(evidence, strangeness)
-        )
+    def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
+        """All charges that rest on this round; where there are none, the first of those that rest on earlier ones."""
+        found: dict[Ballot, Charge | None] = {
+            "split": charge_split(evidence, signals.split),
+            "position": charge_position(evidence, signals.positions, memory.positions),
+            "crowd": charge_crowd(evidence, signals.crowds, memory.crowds),
+            "reputation": charge_reputation(evidence, traits),
+            "recalled": charge_recalled(evidence) if memory.charges else None,
+            "strangers": charge_strangers(evidence, traits),
+        }
+        held = [charge for name, charge in found.items() if charge and name not in self.without]
+        return [charge for charge in held if charge.ballot in INDEPENDENT] or held[:1]
 
 
-def find_accused(updates: Updates, charge: Charge | None, judgement: Judgement | None) -> Tensor:
-    """(n,) bool, whom a round accuses, in the order of arrival; a charge that nobody judged stands as it is."""
-    accused = torch.zeros(len(updates), dtype=torch.bool)
-    if charge:
-        accused[updates.by_client] = judgement.suspects if judgement else charge.suspects
-    return accused
+def name_clients(updates: Updates) -> list[str]:
+    """The ids of the clients, in their order."""
+    return [updates.clients[row] for row in updates.by_client.tolist()]
+
+
+def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
+    """The memory with what this round says of crowds, positions and clients, before anybody is accused."""
+    strangeness = measure_strangeness(evidence)
+    return replace(
+        memory,
+        crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
+        positions=None if signals.positions is None else update_record(memory.positions, signals.positions),
+        clients=update_clients(memory.clients, name_clients(updates), strangeness, context.round),
+    )
+
+
+def judge_charges(evidence: Evidence, charges: Sequence[Charge]) -> Judgement | None:
+    """What all traces say of those who are charged; nothing of a reputation, which stands where traces are unclear."""
+    if not charges or charges[0].ballot == "reputation":
+        return None
+    return judge_together(evidence, join_suspects(charges, len(evidence)))
+
+
+def join_suspects(charges: Sequence[Charge], rows: int) -> Tensor:
+    """(n,) bool, all whom any ballot charges; if they are too many to be the infected, those of the first."""
+    if not charges:
+        return torch.zeros(rows, dtype=torch.bool)
+    joined = torch.stack([charge.suspects for charge in charges]).any(0)
+    return charges[0].suspects if joined.double().mean() > MAX_CHARGED_SHARE else joined
+
+
+def in_arrival_order(updates: Updates, values: Tensor) -> Tensor:
+    """(n,) values per client, which are in the order of clients, in the order of arrival."""
+    arrived = torch.empty_like(values)
+    arrived[updates.by_client] = values
+    return arrived
 
 
 def learn_suspects(
@@ -119,37 +164,35 @@ def learn_suspects(
     if judgement:
         worst = judgement.scores >= judgement.scores[judgement.suspects].quantile(0.5)
         recalled = recall_suspects(memory.recalled, updates, evidence, judgement.suspects & worst)
-        return replace(memory, recalled=recalled, charges=memory.charges + 1)
+        clients = record_judgement(memory.clients, name_clients(updates), judgement.suspects)
+        return replace(memory, recalled=recalled, clients=clients, charges=memory.charges + 1)
     if split:
         return replace(memory, recalled=recall_suspects(memory.recalled, updates, evidence, split.suspects))
     return memory
 
 
 def describe_round(
-    updates: Updates, charge: Charge | None, judgement: Judgement | None
+    updates: Updates, charges: Sequence[Charge], judgement: Judgement | None
 ) -> dict[str, Tensor | float | str]:
     """The evidence as facts of a verdict."""
-    facts: dict[str, Tensor | float | str] = {}
-    if charge:
-        facts |= {"charge": charge.words, f"clarity.{charge.ballot}": charge.clarity}
+    facts: dict[str, Tensor | float | str] = {f"clarity.{charge.ballot}": charge.clarity for charge in charges}
+    if charges:
+        facts["charge"] = "; ".join(charge.words for charge in charges)
     if judgement:
-        suspicion = torch.full((len(updates),), nan, dtype=torch.float64)
-        suspicion[updates.by_client] = judgement.scores
-        facts |= {"suspicion": suspicion, "separation": judgement.separation}
+        facts["suspicion"] = in_arrival_order(updates, judgement.scores)
+        facts["separation"] = judgement.separation
     return facts
 
 
-def average_clipped(updates: Updates, elected: Tensor) -> Tensor:
-    """The mean of the elected, each as heavy as its examples, those longer than their median length shortened to it."""
+def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of the elected, each as heavy as its examples times its weight, none longer than their median length."""
     lengths = updates.squared_norms.sqrt()
     factors = clip_factors(lengths, float(lengths[elected].quantile(0.5)))
-    shares = updates.examples.double() * elected
+    shares = updates.examples.double() * elected * (1 if weights is None else weights)
     shares = shares / shares.max()  # first, so that no sum of huge counts overflows
     return updates.combine(shares / shares[updates.order].sum() * factors)
 
 
-def average_unaccused(updates: Updates) -> Tensor:
-    """The average while nobody is accused: of few updates the median of each column, since one is a large share."""
-    if len(updates) >= MIN_SPLIT_ROWS:
-        return average_clipped(updates, everyone(updates))
+def find_medians(updates: Updates) -> Tensor:
+    """The median of each column: of few updates, each would be a large share of a mean."""
     return updates.by_column(lambda columns: middle(ascending(columns)))
