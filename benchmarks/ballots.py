@@ -26,14 +26,17 @@ from snowball.defenses import Context, SnowballPlus
 from snowball.defenses.snowball_plus.ballots import (
     Charge,
     charge_crowd,
+    charge_position,
     charge_recalled,
+    charge_reputation,
     charge_split,
     charge_strangers,
-    find_split,
+    measure_signals,
 )
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
 from snowball.defenses.snowball_plus.joint import judge_together, score_traces
-from snowball.defenses.snowball_plus.memory import Memory, read_memory
+from snowball.defenses.snowball_plus.memory import Memory, read_memory, read_traits
+from snowball.defenses.snowball_plus.method import name_clients, update_records
 from snowball.defenses.snowball_plus.statistics import rank_group
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -69,7 +72,7 @@ class Watch:
     """Holds the ballots of every round of a federation, each by itself, with the memory of the whole defense."""
 
     def __init__(self, rounds: int) -> None:
-        self.defense, self.rounds = SnowballPlus(suspect_crowds=True), rounds
+        self.defense, self.rounds = SnowballPlus(), rounds
         self.state: Any = None
         self.charges: dict[str, list[dict[str, float | None]]] = defaultdict(list)
         self.traces: dict[str, list[float]] = defaultdict(list)
@@ -81,15 +84,11 @@ class Watch:
         evidence = gather_evidence(updates, base, memory.recalled)
         self.state = self.defense(updates, context).state
         truth = torch.tensor(infected)[updates.by_client]
-        after = read_memory(self._next(context), updates.layout)
-        for name, charge in hold_ballots(evidence, memory, after, updates).items():
+        for name, charge in hold_ballots(evidence, memory, updates, context).items():
             self.charges[name].append(judge_charge(evidence, charge, truth))
             if charge and truth.any():
                 for trace, scores in score_traces(evidence, charge.suspects).items():
                     self.traces[trace].append(order_rightly(scores, truth))
-
-    def _next(self, context: Context) -> Context:
-        return Context(context.round, self.rounds, context.base, SEED, self.state)
 
     def summarise(self) -> dict[str, Any]:
         """What came of all rounds."""
@@ -97,15 +96,18 @@ class Watch:
         return {"ballots": ballots, "traces": {name: fmean(values) for name, values in self.traces.items()}}
 
 
-def hold_ballots(evidence: Evidence, before: Memory, after: Memory, updates: Updates) -> dict[str, Charge | None]:
-    """The charge of each ballot, had it been the only one, with the memory before and after the round."""
-    traits = [after.clients[updates.clients[row]]["traits"] for row in updates.by_client.tolist()]
-    strangeness = torch.stack([each[0] / each[1] for each in traits])
+def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates, context: Context) -> dict[str, Charge | None]:
+    """The charge of each ballot, had it been the only one, with the memory before the round and its own records."""
+    signals = measure_signals(evidence)
+    known = update_records(memory, evidence, signals, updates, context)
+    traits = read_traits(known.clients, name_clients(updates))
     return {
-        "split": charge_split(evidence, find_split(evidence)),
-        "crowd": charge_crowd(evidence, before.crowds, after.crowds),
-        "recalled": charge_recalled(evidence) if before.charges else None,
-        "strangers": charge_strangers(evidence, strangeness),
+        "split": charge_split(evidence, signals.split),
+        "position": charge_position(evidence, signals.positions, known.positions),
+        "crowd": charge_crowd(evidence, signals.crowds, known.crowds),
+        "reputation": charge_reputation(evidence, traits),
+        "recalled": charge_recalled(evidence) if memory.charges else None,
+        "strangers": charge_strangers(evidence, traits),
     }
 
 

@@ -8,8 +8,8 @@ from strength_headline import Run, counts
 from strength_worlds import CLEAN, WORLDS, Cell
 from words import markdown, percent, result
 
-DEFENSES = ("snowball-plus", "snowball-plus:suspect_crowds=true")
-"""By their names in the results; the second one was not run everywhere."""
+DEFENSE, PUBLISHED = "snowball-plus", "snowball"
+"""By their names in the results; Snowball was not run everywhere."""
 
 Runs = Mapping[tuple[str, int], Run]
 """The runs of a cell, by defense and seed."""
@@ -17,20 +17,23 @@ Runs = Mapping[tuple[str, int], Run]
 
 def attacked() -> str:
     """Attacked federations in which FedAvg learns the backdoor: accuracies of the last round, and who was left out."""
-    rows = [
-        [*cell, *tabulate_attacked(runs)]
+    chosen = {
+        cell: count_seeds(runs)
         for cell, runs in read_cells().items()
         if cell.attack != CLEAN and learned_by_fedavg(runs)
-    ]
-    heads = ("backdoor", "main lost", "honest left out")
-    crowds = (f"{head}, crowds" for head in heads)
-    return markdown(("world", "attack", "seeds", "FedAvg's backdoor", "Ideal's", *heads, *crowds), rows)
+    }
+    published = any(name == PUBLISHED for runs in chosen.values() for name, _ in runs)
+    others = ("fedavg", "ideal", *([PUBLISHED] if published else []))
+    rows = [[*cell, *tabulate_attacked(runs, others), *map(show, tell_cost(runs))] for cell, runs in chosen.items()]
+    named = ("FedAvg's backdoor", "Ideal's", *(["Snowball's"] if published else []))
+    heads = ("backdoor", "infected averaged", "main lost", "honest left out")
+    return markdown(("world", "attack", "seeds", *named, *heads), rows)
 
 
 def unlearned() -> str:
     """Attacked federations in which FedAvg does not learn the backdoor, which say little: those of the last round."""
     rows = [
-        [*cell, *tabulate_attacked(runs)[:4]]
+        [*cell, *tabulate_attacked(runs, ("fedavg", "ideal"))]
         for cell, runs in read_cells().items()
         if cell.attack != CLEAN and not learned_by_fedavg(runs)
     ]
@@ -39,14 +42,12 @@ def unlearned() -> str:
 
 def clean() -> str:
     """Federations in which nobody attacks: what the defense costs."""
-    rows = []
-    for cell, runs in read_cells().items():
-        if cell.attack == CLEAN:
-            seeds = find_seeds(runs, DEFENSES[0])
-            costs = [cost for defense in DEFENSES for cost in (lose_main(runs, defense), leave_out(runs, defense))]
-            rows.append([cell.world, str(len(seeds)), *map(show, costs)])
-    heads = ("main lost", "honest left out")
-    return markdown(("world", "seeds", *heads, *(f"{head}, crowds" for head in heads)), rows)
+    rows = [
+        [cell.world, str(len(find_seeds(runs))), show(lose_main(runs)), show(mean_share(runs, "honest_left_out"))]
+        for cell, runs in read_cells().items()
+        if cell.attack == CLEAN
+    ]
+    return markdown(("world", "seeds", "main lost", "honest left out"), rows)
 
 
 def ballots() -> str:
@@ -76,14 +77,13 @@ def read_cells() -> dict[Cell, Runs]:
         if "fault" not in run:
             cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"], run["seed"]] = run
     order = [Cell(world, attack) for world in WORLDS for attack in WORLDS[world].attacks]
-    return {cell: cells[cell] for cell in order if any(name == DEFENSES[0] for name, _ in cells.get(cell, {}))}
+    return {cell: cells[cell] for cell in order if any(name == DEFENSE for name, _ in cells.get(cell, {}))}
 
 
-def find_seeds(runs: Runs, defense: str) -> list[int]:
-    """The seeds with which a defense, FedAvg and, under attack, Ideal were run."""
+def find_seeds(runs: Runs) -> list[int]:
+    """The seeds with which both the defense and FedAvg were run."""
     seeds = sorted({seed for _, seed in runs})
-    needed = {defense, "fedavg"}
-    return [seed for seed in seeds if needed <= {name for name, each in runs if each == seed}]
+    return [seed for seed in seeds if {DEFENSE, "fedavg"} <= {name for name, each in runs if each == seed}]
 
 
 def learned_by_fedavg(runs: Runs) -> bool:
@@ -91,14 +91,20 @@ def learned_by_fedavg(runs: Runs) -> bool:
     return any(counts(run) for (name, _), run in runs.items() if name == "fedavg")
 
 
-def tabulate_attacked(runs: Runs) -> list[str]:
-    """The numbers of a cell's line, over the seeds with which FedAvg learns the backdoor, or all if it never does."""
+def count_seeds(runs: Runs) -> Runs:
+    """The runs with those seeds with which FedAvg learns the backdoor."""
     counting = {seed for (name, seed), run in runs.items() if name == "fedavg" and counts(run)}
-    kept = {key: run for key, run in runs.items() if not counting or key[1] in counting}
-    numbers: list[float | None] = [mean_backdoor(kept, name) for name in ("fedavg", "ideal")]
-    for defense in DEFENSES:
-        numbers += [mean_backdoor(kept, defense), lose_main(kept, defense), leave_out(kept, defense)]
-    return [str(len(find_seeds(kept, DEFENSES[0]))), *map(show, numbers)]
+    return {key: run for key, run in runs.items() if key[1] in counting}
+
+
+def tabulate_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
+    """The number of seeds, and the backdoor accuracies of other defenses and of this one."""
+    return [str(len(find_seeds(runs))), *(show(mean_backdoor(runs, name)) for name in (*others, DEFENSE))]
+
+
+def tell_cost(runs: Runs) -> list[float | None]:
+    """Which share of infected updates the defense averages, and what it costs."""
+    return [mean_share(runs, "infected_elected"), lose_main(runs), mean_share(runs, "honest_left_out")]
 
 
 def mean_backdoor(runs: Runs, defense: str) -> float | None:
@@ -106,16 +112,15 @@ def mean_backdoor(runs: Runs, defense: str) -> float | None:
     return mean_known([run["last"]["backdoor_accuracy"] for (name, _), run in runs.items() if name == defense])
 
 
-def lose_main(runs: Runs, defense: str) -> float | None:
+def lose_main(runs: Runs) -> float | None:
     """The mean main accuracy of the last round that is lost against FedAvg with the same seed."""
-    seeds = find_seeds(runs, defense)
     main = {key: run["last"]["main_accuracy"] for key, run in runs.items()}
-    return mean_known([main["fedavg", seed] - main[defense, seed] for seed in seeds])
+    return mean_known([main["fedavg", seed] - main[DEFENSE, seed] for seed in find_seeds(runs)])
 
 
-def leave_out(runs: Runs, defense: str) -> float | None:
-    """The mean share of honest updates that were left out."""
-    return mean_known([run["honest_left_out"] for (name, _), run in runs.items() if name == defense])
+def mean_share(runs: Runs, share: str) -> float | None:
+    """The mean of a share of updates that the defense's runs have."""
+    return mean_known([run[share] for (name, _), run in runs.items() if name == DEFENSE])
 
 
 def mean_known(values: Sequence[Any]) -> float | None:
