@@ -9,7 +9,9 @@ from torch import Tensor
 
 from snowball.defenses.snowball_plus.ballots import (
     ALIGNMENT_WEIGHT,
+    CAUTION,
     CAUTIOUS_ROUNDS,
+    CLEAR_FIT,
     CLEAR_POSITION,
     CLEAR_SPLIT,
     CROWD_LEAD,
@@ -404,6 +406,17 @@ def test_a_crowd_stands_where_most_of_it_fits_the_model_or_nothing_is_known(evid
     assert torch.equal(drop_fitting(evidence, leaning, 1), leaning)
 
 
+def test_a_crowd_stands_where_those_who_fit_the_model_do_not_stand_apart() -> None:
+    evidence = fit_model()
+    assert evidence.fits is not None
+    leaning = torch.arange(50) < 12
+    evidence.fits[:12, 1] = torch.tensor([30, 20, 15, 10, 5, 2, 0, -2, -5, -10, -20, -30]) / 100
+    upper, separation = cut_in_two(evidence.fits[leaning, 1])
+    assert 0 < upper.sum() < 6  # a minority, which would be let go if it stood apart
+    assert separation < CLEAR_FIT
+    assert torch.equal(drop_fitting(evidence, leaning, 1), leaning)
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_crowd_of_one_or_nobody_stands(count: int) -> None:
     leaning = torch.arange(50) < count
@@ -416,18 +429,18 @@ def test_in_the_first_rounds_those_who_lean_to_a_suspect_class_weigh_less() -> N
         grown = 1 - RECORD_KEPT**round  # of a record that was always the same
         crowds = grown * torch.tensor([0.5, 3, -2, 0], dtype=torch.float64)
         weights = weigh_by_crowds(evidence, crowds, round)
-        expected = [1.5**-2] * 3 + [4.0**-2] * 12 + [1.0] * 35
+        expected = [1.5**-CAUTION] * 3 + [4.0**-CAUTION] * 12 + [1.0] * 35
         assert weights.tolist() == pytest.approx(expected)
 
 
-def test_who_leans_to_two_classes_weighs_as_the_more_suspect_one_has_it() -> None:
+def test_who_leans_to_two_classes_weighs_as_both_have_it_by_their_shares() -> None:
     evidence = lean_to(1, 1, 1, 1, 1, 1, 1, 1, 1)
     assert evidence.leans is not None
     leans = evidence.leans.clone()
-    leans[0, 2] = 1
-    crowds = (1 - RECORD_KEPT) * torch.arange(9, dtype=torch.float64)
+    leans[0, 0], leans[0, 2], leans[0, 5] = 0.6, 0.7, 0.1  # shares of 0.36 and 0.49; to class 5 it does not lean
+    crowds = (1 - RECORD_KEPT) * torch.tensor([1, 1, 2, 0, 0, 9, 0, 0, 0], dtype=torch.float64)
     weights = weigh_by_crowds(replace(evidence, leans=leans), crowds, 1)
-    assert weights[:3].tolist() == pytest.approx([1 / 9, 1 / 4, 1 / 9])
+    assert weights[:3].tolist() == pytest.approx([(1 + 0.36 + 2 * 0.49) ** -CAUTION, 2**-CAUTION, 3**-CAUTION])
 
 
 def test_all_weigh_alike_once_the_first_rounds_are_over_or_nothing_is_known() -> None:

@@ -70,6 +70,12 @@ RECORD_KEPT = 0.7
 CAUTIOUS_ROUNDS = 6
 """First rounds in which, while nobody is accused, those who lean to a suspect class weigh less."""
 
+CAUTION = 3
+"""How steeply the weight of an update falls in these rounds: the power of one plus what it leans to."""
+
+CLEAR_FIT = 3.5
+"""Separation from which those who fit the model are told from those who lean to the same class and do not."""
+
 ALIGNMENT_WEIGHT = 0.5
 """What a rank of the alignment counts in the record of crowds, beside a deviation in numbers."""
 
@@ -231,7 +237,7 @@ def update_record(known: Tensor | None, measured: Tensor) -> Tensor:
 
 
 def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | None) -> Charge | None:
-    """Charge those who lean to the class that has led round after round, and does not now look like any other class.
+    """Charge those who lean to the class that has led round after round, and is suspect in this one, too.
 
     Poisoned samples all carry one label, so infected clients lean to one class in every round in which they attack.
     """
@@ -257,17 +263,18 @@ def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int) -> Te
     if crowds is None or evidence.leans is None or round > CAUTIOUS_ROUNDS:
         return torch.ones(len(evidence), dtype=torch.float64)
     suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # as the record had it if it had not started at zero
-    return (1 + torch.where(find_leaning(evidence.leans), suspicion, 0).amax(1)) ** -2
+    shares = evidence.leans.square().where(find_leaning(evidence.leans), 0)
+    return (1 + shares @ suspicion) ** -CAUTION
 
 
 def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:
     """(n,) bool, those who lean to a class without those who raise it on the features that the model knows it by."""
     if evidence.fits is None or leaning.sum() < 2:
         return leaning
-    upper, _ = cut_in_two(evidence.fits[leaning, target])
+    upper, separation = cut_in_two(evidence.fits[leaning, target])
     misfits = leaning.clone()
     misfits[leaning.nonzero()[upper, 0]] = False
-    return misfits if misfits.sum() > leaning.sum() / 2 else leaning
+    return misfits if separation >= CLEAR_FIT and misfits.sum() > leaning.sum() / 2 else leaning
 
 
 def measure_positions(evidence: Evidence) -> Tensor | None:
