@@ -15,7 +15,6 @@ from snowball.defenses.snowball_plus.evidence import (
     PlacedLayer,
     Recalled,
     compare_looks,
-    compare_with_model,
     fan_in,
     find_hidden_layers,
     find_leaning,
@@ -167,7 +166,7 @@ def test_looks_are_mean_cosines_with_the_others_who_raise_a_class(
     updates = make_round(0, infected=15).updates
     leaning = torch.rand(50, 10, generator=stream(1, "leaning")) < leaned
     leaning[:, 3], leaning[:, 4] = False, torch.arange(50) == 7  # nobody, and one who has nobody to be like
-    looks = compare_looks(updates, leaning).numpy()
+    looks = compare_looks(updates, leaning, None)[0].numpy()
     for number in range(10):
         units, members = read_class(updates, number), leaning[:, number].nonzero().flatten().tolist()
         for row in range(50):
@@ -198,9 +197,9 @@ def test_those_who_raise_a_class_on_the_same_features_look_alike() -> None:
     same, other = torch.tensor([3.0, 0, 0, 1, 0]), torch.tensor([0.0, 3, 0, 0, 1])
     last = torch.zeros(6, 4, 5)
     last[:3, 1], last[3, 2], last[4, 2], last[5, 2] = same, same, other, 2.5  # the last one has no features
-    looks = compare_looks(
-        Updates.from_layers({"last": last}), torch.tensor([[0, 1, 0, 0]] * 3 + [[0, 0, 1, 0]] * 3) > 0
-    )
+    leaning = torch.tensor([[0, 1, 0, 0]] * 3 + [[0, 0, 1, 0]] * 3) > 0
+    looks, fits = compare_looks(Updates.from_layers({"last": last}), leaning, None)
+    assert fits is None
     between = float(np.corrcoef(same, other)[0, 1])
     np.testing.assert_allclose(looks[:3, 1].numpy(), 1)
     np.testing.assert_allclose(looks[3:, 2].numpy(), [between / 2, between / 2, 0], atol=1e-12)
@@ -209,7 +208,8 @@ def test_those_who_raise_a_class_on_the_same_features_look_alike() -> None:
 def test_fits_are_cosines_with_the_model_per_class(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=15)
     updates = planted.updates
-    fits = compare_with_model(updates, planted.base).numpy()
+    fits = compare_looks(updates, torch.zeros(50, 10, dtype=torch.bool), planted.base)[1]
+    assert fits is not None
     assert fits.shape == (50, 10)
     model = replace(updates, values=planted.base[None].repeat(50, 1))
     for number in range(10):
@@ -217,7 +217,7 @@ def test_fits_are_cosines_with_the_model_per_class(make_round: Callable[..., Any
             float(row @ known)
             for row, known in zip(*(read_class(each, number) for each in (updates, model)), strict=True)
         ]
-        np.testing.assert_allclose(fits[:, number], expected, atol=1e-12)
+        np.testing.assert_allclose(fits[:, number].numpy(), expected, atol=1e-12)
 
 
 def test_how_far_a_class_is_raised_changes_neither_looks_nor_fits(make_round: Callable[..., Any]) -> None:
@@ -227,8 +227,19 @@ def test_how_far_a_class_is_raised_changes_neither_looks_nor_fits(make_round: Ca
     values[:, columns] += 0.5  # of each weight as much
     raised = replace(updates, values=values)
     leaning = torch.ones(50, 10, dtype=torch.bool)
-    for measure in (lambda each: compare_looks(each, leaning), lambda each: compare_with_model(each, planted.base)):
-        torch.testing.assert_close(measure(raised), measure(updates), rtol=0, atol=1e-4)
+    for changed, before in zip(
+        *(compare_looks(each, leaning, planted.base) for each in (raised, updates)), strict=True
+    ):
+        torch.testing.assert_close(changed, before, rtol=0, atol=1e-4)
+
+
+def test_many_classes_are_compared_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = Updates.from_layers({"last": torch.randn(6, 30, 5, generator=stream(3))})
+    leaning, base = torch.rand(6, 30, generator=stream(4)) < 0.5, torch.randn(150, generator=stream(5))
+    whole = compare_looks(updates, leaning, base)
+    monkeypatch.setattr("snowball.defenses.snowball_plus.evidence.BLOCK_ELEMENTS", 6 * 5 * 7)
+    for each, together in zip(compare_looks(updates, leaning, base), whole, strict=True):
+        torch.testing.assert_close(each, together, equal_nan=True)
 
 
 def list_tensors(evidence: Evidence) -> list[Tensor]:

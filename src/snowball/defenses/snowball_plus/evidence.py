@@ -28,6 +28,9 @@ POSITIONS = "positions of the image"
 MIN_POSITIONS = 4
 """Positions below which a layer does not say where in an image something changed."""
 
+ROUNDING = 1e-12
+"""Share of a row's energy below which what is left of it about its mean is rounding."""
+
 SMALLEST_LENGTH = 1e-30
 """What lengths are raised to before their logarithm is taken."""
 
@@ -120,6 +123,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
     if placed:
         shares[POSITIONS] = share_energy(energy[placed.layer].view(rows, -1, placed.positions).sum(1))
     leans = measure_leans(sums)
+    looks, fits = (None, None) if leans is None else compare_looks(updates, find_leaning(leans), base)
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
     return Evidence(
         lengths,
@@ -127,8 +131,8 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
         {view: compare_directions(layout, products, names) for view, names in views.items()},
         shares,
         leans,
-        None if leans is None else compare_looks(updates, find_leaning(leans)),
-        None if leans is None or base is None else compare_with_model(updates, base),
+        looks,
+        fits,
         measure_alignment(along_base, lengths, base),
         {name: divide_or_zero(along, layer_lengths[name]) for name, along in along_recalled.items()},
         {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
@@ -230,41 +234,56 @@ def find_leaning(leans: Tensor) -> Tensor:
     return leans.gt(leans.shape[1] ** -0.5)
 
 
-def read_classes(updates: Updates) -> Iterator[slice]:
-    """The columns of the last weight layer that belong to each class."""
-    name = updates.layout.weights[-1]
-    start, width = updates.layout.columns[name].start, fan_in(updates.layout, name)
-    for number in range(count_classes(updates.layout)):
-        yield slice(start + number * width, start + (number + 1) * width)
+def read_classes(updates: Updates) -> Iterator[tuple[slice, slice]]:
+    """A few classes of the last weight layer at a time: which they are, and their columns in the model."""
+    name, classes = updates.layout.weights[-1], count_classes(updates.layout)
+    start, width = updates.layout.columns[name].start, max(1, fan_in(updates.layout, name))
+    most = max(1, BLOCK_ELEMENTS // (len(updates) * width))
+    for first in range(0, classes, most):
+        last = min(first + most, classes)
+        yield slice(first, last), slice(start + first * width, start + last * width)
 
 
-def compare_looks(updates: Updates, leaning: Tensor) -> Tensor:
-    """(n, classes) mean cosine of the weights that raise a class with those of the others that raise it, or NaN.
+def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """(n, classes) how far the weights that raise a class are like those of others that raise it, and like the model's.
 
-    The weights of a class are taken about their mean, which says how far the class is raised, and not on what.
+    Both are cosines of weights about their mean, which says how far the class is raised, and not on what. The first are
+    means over the others, and NaN for those who do not raise the class; the second are None without a model.
     """
     looks = torch.full(leaning.shape, torch.nan, dtype=torch.float64)
-    for number, columns in enumerate(read_classes(updates)):
-        rows = leaning[:, number].nonzero()[:, 0]
-        if len(rows) > 1:
-            units = to_centred_units(updates.values[updates.by_client[rows], columns])
-            looks[rows, number] = (units @ units.sum(0) - units.square().sum(1)) / (len(rows) - 1)
-    return looks
+    fits = None if base is None else torch.zeros_like(looks)
+    for classes, columns in read_classes(updates):
+        inside = leaning[:, classes].T  # (classes, n)
+        rows = updates.values[:, columns][updates.by_client].double()
+        weights = rows.view(len(rows), len(inside), -1).transpose(0, 1)  # (classes, n, inputs)
+        lengths = measure_spread(weights)
+        raised = torch.where(inside & (lengths > 0), 1 / lengths.where(lengths > 0, 1), 0)
+        total = centre(raised[:, None] @ weights)[:, 0]  # (classes, inputs) the sum of unit weights
+        others = inside.sum(1, keepdim=True) - 1
+        alike = divide_or_zero(multiply_rows(weights, total), lengths) - (lengths > 0).double()
+        looks[:, classes] = (alike / others.clamp(min=1)).where(inside & (others > 0), torch.nan).T
+        if base is not None and fits is not None:
+            model = centre(base[columns].double().view(len(inside), -1))
+            along = multiply_rows(weights, divide_or_zero(model, model.norm(dim=1, keepdim=True)))
+            fits[:, classes] = divide_or_zero(along, lengths).T
+    return looks, fits
 
 
-def compare_with_model(updates: Updates, base: Tensor) -> Tensor:
-    """(n, classes) cosines of an update's weights of each class with the model's, both about their means."""
-    fits = []
-    for columns in read_classes(updates):
-        units = to_centred_units(updates.values[updates.by_client, columns])
-        fits.append(units @ to_centred_units(base[None, columns])[0])
-    return torch.stack(fits, 1)
+def centre(rows: Tensor) -> Tensor:
+    """(..., w) rows about their means."""
+    return rows - rows.mean(-1, keepdim=True)
 
 
-def to_centred_units(rows: Tensor) -> Tensor:
-    """(n, w) rows about their means, in float64 and unit length; a row of one value is zero."""
-    about = rows.double() - rows.double().mean(1, keepdim=True)
-    return divide_or_zero(about, about.norm(dim=1, keepdim=True))
+def measure_spread(rows: Tensor) -> Tensor:
+    """(...,) lengths of (..., w) rows about their means, without a copy of them; rounding counts as zero."""
+    squares, means = rows.square().sum(-1), rows.mean(-1)
+    rest = squares - rows.shape[-1] * means.square()
+    return rest.where(rest > ROUNDING * squares, 0).sqrt()
+
+
+def multiply_rows(rows: Tensor, others: Tensor) -> Tensor:
+    """(k, n) inner products of (k, n, w) rows with (k, w) others."""
+    return (rows @ others[:, :, None])[:, :, 0]
 
 
 def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Tensor | None:
