@@ -1,6 +1,6 @@
 """Tables of what snowball-plus came to: in the federations of `strength.py`, and ballot by ballot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -71,13 +71,19 @@ def traces() -> str:
 
 
 def read_cells() -> dict[Cell, Runs]:
-    """The runs of every cell in which the defense was run, in the order of the worlds."""
+    """The runs of every cell with the seeds with which the defense was run there, in the order of the worlds."""
     cells: dict[Cell, dict[tuple[str, int], Run]] = {}
     for run in result("strength-report")["runs"]:
         if "fault" not in run:
             cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"], run["seed"]] = run
     order = [Cell(world, attack) for world in WORLDS for attack in WORLDS[world].attacks]
-    return {cell: cells[cell] for cell in order if any(name == DEFENSE for name, _ in cells.get(cell, {}))}
+    compared = {cell: keep_seeds(cells[cell], find_seeds(cells[cell])) for cell in order if cell in cells}
+    return {cell: runs for cell, runs in compared.items() if runs}
+
+
+def keep_seeds(runs: Runs, seeds: Collection[int]) -> Runs:
+    """The runs with these seeds."""
+    return {key: run for key, run in runs.items() if key[1] in seeds}
 
 
 def find_seeds(runs: Runs) -> list[int]:
@@ -93,8 +99,7 @@ def learned_by_fedavg(runs: Runs) -> bool:
 
 def count_seeds(runs: Runs) -> Runs:
     """The runs with those seeds with which FedAvg learns the backdoor."""
-    counting = {seed for (name, seed), run in runs.items() if name == "fedavg" and counts(run)}
-    return {key: run for key, run in runs.items() if key[1] in counting}
+    return keep_seeds(runs, {seed for (name, seed), run in runs.items() if name == "fedavg" and counts(run)})
 
 
 def tabulate_attacked(runs: Runs, others: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ RUNS = [
     make_run("snowball-plus", 0.9, 13),
     make_run("fedavg", 0.5, attack="dba"),
     make_run("snowball-plus", 0.4, attack="dba"),
+    make_run("fedavg", 0.9, 12, attack="dba"),  # with a seed that the defense was not run with
     make_run("fedavg", None, world="mnist-a0.5-m20", attack="clean"),
     make_run("snowball-plus", None, world="mnist-a0.5-m20", attack="clean", honest_left_out=0.01),
     make_run("fedavg", 0.99, attack="blended"),  # without a run of the defense, there is nothing to say
