@@ -43,7 +43,7 @@ def test_a_whole_run_starts_as_the_strategys_own_and_a_second_goes_on(
     entries = list(AuditLog(tmp_path / "audit").entries())
     assert [entry["round"] for entry in entries] == [1, 2, 3, 4]
     assert all(entry["silent"] == ["2"] and entry["dropped"][0]["client"] == "1" for entry in entries)
-    assert "Guard: Snowball(" in logged.text
+    assert "Guard: SnowballPlus(" in logged.text
     assert "guard: round 4, aggregated: {'answered': 7, 'silent': 1, 'dropped': 1," in logged.text
 
 

@@ -87,9 +87,12 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
     ("chosen", "sentence"),
     [
         ({"defense": "snowbal"}, "'snowbal' is not known; did you mean 'snowball'"),
-        ({"settings": {"judg": "vae"}}, "settings.judg is not a setting of snowball; did you mean 'judge'"),
-        ({"settings": {"judge": "nobody"}}, 'settings.judge = "nobody" should be '),
-        ({"settings": {"vae": 3}}, "settings.vae = 3 is a group of settings"),
+        (
+            {"defense": "snowball", "settings": {"judg": "vae"}},
+            "settings.judg is not a setting of snowball; did you mean 'judge'",
+        ),
+        ({"defense": "snowball", "settings": {"judge": "nobody"}}, 'settings.judge = "nobody" should be '),
+        ({"defense": "snowball", "settings": {"vae": 3}}, "settings.vae = 3 is a group of settings"),
         ({"defense": "intersection", "settings": {"members": ["krum"]}}, "at least 2 members, got 1"),
         ({"defense": "intersection", "settings": {"members": ["krum", "krun"]}}, "'krun' is not known; did you mean"),
         ({"defense": "intersection", "settings": {"members": ["krum", "ideal"]}}, "is told who is malicious"),

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from snowball.audits import Entry
-from snowball.defenses import Context, Defense, Snowball, Verdict
+from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard.audit import AuditLog, fingerprint
@@ -57,7 +57,7 @@ class Guard:
     """Judges the rounds of one federation, in their order.
 
     Attributes:
-        defense: who elects; Snowball with its defaults unless another is given.
+        defense: who elects; SnowballPlus unless another is given.
         mode: "enforce" averages the elected; "monitor" averages all that is sane, and the audit says who would be out.
         min_elected: with fewer in the average the global model stays as it is.
         max_examples: a client that claims more examples is dropped; None for ten times the median of the round.
@@ -84,7 +84,7 @@ class Guard:
         for name, least in {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}.items():
             if least is not None and not least > 0:
                 raise SettingError(f"{name} must be positive, got {least}")
-        self.defense = Snowball() if defense is None else defense
+        self.defense = SnowballPlus() if defense is None else defense
         refuse_unfit(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
         self.log = AuditLog(Path(audit)) if audit is not None else None

@@ -21,7 +21,7 @@ Tensors = dict[str, Tensor]
 def refuse_unfit(defense: Any) -> None:
     """Refuse what cannot judge a real federation's rounds."""
     if isinstance(defense, type) or not callable(defense):
-        raise SettingError(f"a guard needs a defense such as Snowball(), got {str(defense)[:60]}")
+        raise SettingError(f"a guard needs a defense such as SnowballPlus(), got {str(defense)[:60]}")
     for part in (defense, *getattr(defense, "members", ())):
         name = type(part).__name__
         if isinstance(part, LocalDefense | TrustingDefense):

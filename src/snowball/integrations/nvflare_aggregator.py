@@ -43,7 +43,7 @@ class GuardedAggregator(ModelAggregator):
 
     def __init__(
         self,
-        defense: str = "snowball",
+        defense: str = "snowball-plus",
         settings: dict[str, Any] | None = None,
         mode: Mode = "enforce",
         min_elected: int = 1,

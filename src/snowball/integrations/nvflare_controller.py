@@ -32,7 +32,7 @@ class GuardedFedAvg(BaseFedAvg):
         start_round: int = 0,
         persistor_id: str = AppConstants.DEFAULT_PERSISTOR_ID,
         timeout: int = 0,
-        defense: str = "snowball",
+        defense: str = "snowball-plus",
         settings: dict[str, Any] | None = None,
         mode: Mode = "enforce",
         min_elected: int = 1,
