@@ -13,8 +13,9 @@ from snowball.errors import RunError
 from snowball.records import RunFolder, write_json
 from snowball.report import read_sweeps
 from snowball.report.outcomes import read_outcome
-from snowball.report.sweeps import LONGEST, Run, Sweep
+from snowball.report.sweeps import LONGEST, Run, Sweep, refuse_other
 from snowball.sim.experiment import load
+from snowball.sim.grid import run_name as name_run
 from snowball.sim.run import is_finished
 
 FIRST = {path: values[0] for path, values in AXES.items()}
@@ -287,6 +288,15 @@ def test_a_run_with_other_settings_than_its_place_is_refused(tmp_path: Path) -> 
     sweep, faults = read_one(tmp_path)
     assert run_at(sweep, SNOWBALL).state == "broken"
     assert faults == [f"{folder} is another run than its sweep's: seed is 5 in it, not 1"]
+
+
+@pytest.mark.parametrize("preset", ["demo", "cpu/sent140"])
+@pytest.mark.parametrize("defense", ["snowball", "snowball-plus", "fldetector"])
+def test_a_run_is_known_by_the_name_that_the_simulator_gives_it(tmp_path: Path, preset: str, defense: str) -> None:
+    experiment = load(preset, (f"defense.name={defense}",))
+    name = name_run(experiment)
+    run = Run(name, tmp_path / name, {"defense.name": defense})
+    refuse_other(run, json.loads(json.dumps(experiment.settings())))
 
 
 def test_a_run_with_other_settings_than_its_name_is_refused(tmp_path: Path) -> None:

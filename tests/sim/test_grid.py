@@ -11,9 +11,10 @@ from snowball.defenses import Snowball
 from snowball.errors import SettingError
 from snowball.report.request import read_request
 from snowball.report.sweeps import METRICS, published_numbers
+from snowball.run_names import ADDED
 from snowball.sim.experiment import Experiment, load, presets
 from snowball.sim.grid import Grid, as_toml, grids, read_grid, run_name
-from snowball.sim.settings import ADDED, parse_assignment
+from snowball.sim.settings import parse_assignment
 
 MakeExperiment = Callable[..., Experiment]
 ROOT = Path(__file__).parents[2]

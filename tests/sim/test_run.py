@@ -9,10 +9,10 @@ import torch
 
 from snowball.errors import RunError, SettingError
 from snowball.records import RunFolder, read_json, write_json
+from snowball.run_names import ADDED
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.run import describe, flat, is_finished, run
-from snowball.sim.settings import ADDED
 from snowball.sim.state import State, save_state
 
 MakeExperiment = Callable[..., Experiment]

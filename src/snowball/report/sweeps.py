@@ -1,6 +1,5 @@
 """Sweeps as their folders have them: the runs that a grid asked for, where each stands in it, and what came of it."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from snowball.records import ROUNDS, SUMMARY, conform, read_json
 from snowball.report.audit import visible
 from snowball.report.outcomes import METRICS, Metric, Outcome, read_outcome
 from snowball.report.table import SWEEPS, noting
+from snowball.run_names import hash_settings
 from snowball.tables import hint
 
 __all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "published_numbers", "read_sweeps"]
@@ -255,7 +255,7 @@ def refuse_other(run: Run, settings: dict[str, Any]) -> None:
     for path, value in run.at.items():
         if (found := _setting(settings, path)) != value:
             raise RunError(f"{run.folder} is another run than its sweep's: {path} is {found!r} in it, not {value!r}")
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
+    digest = hash_settings(settings)
     if run.name.rpartition("-")[2] != digest:
         raise RunError(f"{run.folder} holds other settings than its name says: theirs would end in {digest}")
 

@@ -1,6 +1,5 @@
 """Grids: many runs in one file, as products of axes; all of them are parsed before the first one starts."""
 
-import hashlib
 import json
 import re
 import tomllib
@@ -13,9 +12,10 @@ from typing import Any
 
 from snowball.defenses.settings import Settings, require
 from snowball.errors import SettingError
+from snowball.run_names import hash_settings
 from snowball.sim.experiment import CHOICES, Experiment, Preset, presets
 from snowball.sim.grid_file import Block, GridFile, parse
-from snowball.sim.settings import flat, without_added
+from snowball.sim.settings import flat
 from snowball.tables import suggestion
 
 MOST = 10_000
@@ -23,9 +23,6 @@ MOST = 10_000
 
 PLACE = ("data.name", "attack.name", "defense.name", "seed")
 """What every run's place in its grid says, and what its name starts with."""
-
-HASH = 8
-"""Hexadecimal digits at the end of a run's name."""
 
 GRIDS = resources.files("snowball").joinpath("grids")
 FAMILIES = ("paper", "cpu")
@@ -158,6 +155,5 @@ def as_toml(value: Any) -> str:
 def run_name(experiment: Experiment) -> str:
     """A run's name: what it is about, and a hash of all of its settings but those added since that change nothing."""
     settings = experiment.settings()
-    canonical = json.dumps(without_added(settings), sort_keys=True, separators=(",", ":")).encode()
     parts = (str(flat(settings)[path]) for path in PLACE)
-    return re.sub(r"[^\w.-]", "_", "-".join((*parts, hashlib.sha256(canonical).hexdigest()[:HASH])))
+    return re.sub(r"[^\w.-]", "_", "-".join((*parts, hash_settings(settings))))

@@ -10,17 +10,6 @@ from pydantic import AfterValidator, model_validator
 from snowball.defenses.settings import Section, Settings, Table, complete, own_fields, require
 from snowball.errors import SettingError
 
-ADDED: Settings = {
-    "gap_from": 3,
-    "gap_to": 15,
-    "gap_rule": "first",
-    "cpu_threads": 1,
-    "remember": 512,
-    "tokeniser": "words",
-}
-"""Settings that were added after runs had names, each with the value that stands for how it was before; a value here
-never changes, even where the default does."""
-
 
 class Choice(Section, extra="allow"):
     """A section in which one setting chooses from a table, and further settings belong to what it chooses."""
@@ -74,16 +63,6 @@ def layer(settings: Settings, changes: Iterable[tuple[str, Any]], choices: Mappi
             drop_former(place, choices[path].table, former, value)
         place[key] = value
     return result
-
-
-def without_added(settings: Any) -> Any:
-    """Drop added settings that have their former value, wherever they stand: what is left has the names of before."""
-    if isinstance(settings, list):
-        return [without_added(entry) for entry in settings]
-    if not isinstance(settings, Mapping):
-        return settings
-    kept = {name: value for name, value in settings.items() if not (name in ADDED and value == ADDED[name])}
-    return {name: without_added(value) for name, value in kept.items()}
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Settings:
