@@ -258,18 +258,18 @@ def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tup
         weights = rows.view(len(rows), len(inside), -1).transpose(0, 1)  # (classes, n, inputs)
         lengths = measure_spread(weights)
         raised = torch.where(inside & (lengths > 0), 1 / lengths.where(lengths > 0, 1), 0)
-        total = centre(raised[:, None] @ weights)[:, 0]  # (classes, inputs) the sum of unit weights
+        total = centre_rows(raised[:, None] @ weights)[:, 0]  # (classes, inputs) the sum of unit weights
         others = inside.sum(1, keepdim=True) - 1
         alike = divide_or_zero(multiply_rows(weights, total), lengths) - (lengths > 0).double()
         looks[:, classes] = (alike / others.clamp(min=1)).where(inside & (others > 0), torch.nan).T
         if base is not None and fits is not None:
-            model = centre(base[columns].double().view(len(inside), -1))
+            model = centre_rows(base[columns].double().view(len(inside), -1))
             along = multiply_rows(weights, divide_or_zero(model, model.norm(dim=1, keepdim=True)))
             fits[:, classes] = divide_or_zero(along, lengths).T
     return looks, fits
 
 
-def centre(rows: Tensor) -> Tensor:
+def centre_rows(rows: Tensor) -> Tensor:
     """(..., w) rows about their means."""
     return rows - rows.mean(-1, keepdim=True)
 
