@@ -36,7 +36,16 @@ from strength_headline import (
     tabulate_headlines,
 )
 from strength_known import Known, match_runs, read_known
-from strength_worlds import MODES, Job, choose_seeds, choose_worlds, estimate_seconds, list_jobs, make_experiment
+from strength_worlds import (
+    MODES,
+    Job,
+    choose_cells,
+    choose_seeds,
+    choose_worlds,
+    estimate_seconds,
+    list_jobs,
+    make_experiment,
+)
 
 AT_A_TIME = 2
 """Runs side by side, one core each."""
@@ -111,8 +120,8 @@ def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], 
 def judge(arguments: argparse.Namespace) -> int:
     """Run what is asked for and say what it came to; 1 where runs are missing."""
     mode, folder = MODES[arguments.mode], arguments.out / arguments.mode
-    worlds, seeds = choose_worlds(mode, arguments.only or ("*",)), choose_seeds(mode, arguments.seeds)
-    planned = plan_runs(jobs := list(list_jobs(worlds, arguments.defenses, seeds)))
+    cells = choose_cells(choose_worlds(mode, arguments.only or ("*",)), arguments.attacks)
+    planned = plan_runs(jobs := list(list_jobs(cells, arguments.defenses, choose_seeds(mode, arguments.seeds))))
     known = match_known(planned, arguments.known, arguments.mode)
     waiting = find_waiting(planned, known.done, folder)
     minutes = sum(estimate_seconds(job, planned[job].experiment.rounds) for job in waiting.values()) / 60
@@ -147,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("defenses", nargs="+", metavar="DEFENSE", help="a name, or NAME:setting=value,setting=value")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the runs are")
     parser.add_argument("--only", nargs="+", metavar="WORLD", help="worlds, or patterns of their names")
+    parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help="some of the attacks on these worlds")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="some of the mode's seeds")
     parser.add_argument(
         "--known",

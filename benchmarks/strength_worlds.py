@@ -205,12 +205,21 @@ def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(seeds or mode.seeds))
 
 
-def list_jobs(worlds: Iterable[str], defenses: Sequence[str], seeds: Sequence[int]) -> Iterator[Job]:
+def choose_cells(worlds: Iterable[str], attacks: Sequence[str] | None = None) -> list[Cell]:
+    """List the cells of some worlds, or those of them with some attacks; an attack on none of them is refused."""
+    cells = [Cell(world, attack) for world in worlds for attack in WORLDS[world].attacks]
+    for attack in attacks or ():
+        if all(cell.attack != attack for cell in cells):
+            found = ", ".join(dict.fromkeys(cell.attack for cell in cells))
+            raise SettingError(f"--attacks {attack} is not an attack on these worlds, whose attacks are {found}")
+    return [cell for cell in cells if not attacks or cell.attack in attacks]
+
+
+def list_jobs(cells: Sequence[Cell], defenses: Sequence[str], seeds: Sequence[int]) -> Iterator[Job]:
     """Every run, seed by seed and cell by cell, so that a call that is stopped has judged whole seeds.
 
     Where nobody is malicious, Ideal is FedAvg and is not run.
     """
-    cells = [Cell(world, attack) for world in worlds for attack in WORLDS[world].attacks]
     for seed, cell in product(seeds, cells):
         baselines = ("fedavg",) if cell.attack == CLEAN else ("fedavg", "ideal")
         for defense in dict.fromkeys((*baselines, *defenses)):

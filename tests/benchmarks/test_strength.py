@@ -26,6 +26,7 @@ from strength_worlds import (
     Cell,
     Job,
     World,
+    choose_cells,
     choose_seeds,
     choose_worlds,
     draw_place,
@@ -45,7 +46,7 @@ def job(world: str, attack: str, defense: str = "snowball", seed: int = 1) -> Jo
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_run_of_a_world_is_a_valid_experiment(world: str) -> None:
-    for each in list_jobs([world], ["snowball", "krum:tolerate=0.2"], SEEDS[:1]):
+    for each in list_jobs(choose_cells([world]), ["snowball", "krum:tolerate=0.2"], SEEDS[:1]):
         experiment = make_experiment(each)
         assert experiment.seed == SEEDS[0]
         assert experiment.defense.name == each.defense.partition(":")[0]
@@ -155,23 +156,32 @@ def tiny_settings() -> dict[str, Any]:
 
 
 def test_jobs_have_baselines_and_no_ideal_where_nobody_attacks() -> None:
-    jobs = list(list_jobs(["sites-5"], ["snowball", "fedavg"], (1,)))
+    jobs = list(list_jobs(choose_cells(["sites-5"]), ["snowball", "fedavg"], (1,)))
     assert [(each.cell.attack, each.defense) for each in jobs] == [
         *(("cba", defense) for defense in ("fedavg", "ideal", "snowball")),
         *(("clean", defense) for defense in ("fedavg", "snowball")),
     ]
 
 
+def test_cells_can_be_chosen_by_their_attacks() -> None:
+    worlds = ["sites-5", "mnist-a0.5-m30"]
+    assert choose_cells(worlds, ["dba", "cba"]) == [
+        Cell("sites-5", "cba"),
+        Cell("mnist-a0.5-m30", "cba"),
+        Cell("mnist-a0.5-m30", "dba"),
+    ]
+
+
 def test_jobs_are_made_seed_by_seed_and_each_cell_with_its_baselines() -> None:
-    jobs = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2, 1)))
-    whole = list(list_jobs(["sites-8", "sites-5"], ["krum", "snowball"], (2,)))
+    jobs = list(list_jobs(choose_cells(["sites-8", "sites-5"]), ["krum", "snowball"], (2, 1)))
+    whole = list(list_jobs(choose_cells(["sites-8", "sites-5"]), ["krum", "snowball"], (2,)))
     assert jobs == [*whole, *(each._replace(seed=1) for each in whole)]
     cells = list(dict.fromkeys(each.cell for each in whole))
     assert [each.cell for each in whole] == [cell for cell in cells for each in whole if each.cell == cell]
 
 
 def test_runs_are_started_in_the_order_of_the_jobs(tmp_path: Path) -> None:
-    planned = strength.plan_runs(list(list_jobs(["sites-8", "sites-5"], ["krum"], (2, 1))))
+    planned = strength.plan_runs(list(list_jobs(choose_cells(["sites-8", "sites-5"]), ["krum"], (2, 1))))
     waiting = list(strength.find_waiting(planned, {}, tmp_path))
     assert waiting == list(dict.fromkeys(planned_run.name for planned_run in planned.values()))
     assert [planned[job].experiment.seed for job in planned] == [2] * 10 + [1] * 10
@@ -231,6 +241,7 @@ def test_tuning_never_sees_what_is_reported() -> None:
         (("tune", "--only", "sent140"), "--only sent140 names no world of this mode"),
         (("tune", "--only", "cifar10-*", "femnist-*"), "--only femnist-* names no world of this mode"),
         (("report", "--only", "mnst"), "--only mnst names no world"),
+        (("tune", "--only", "sites-5", "--attacks", "dba"), "--attacks dba is not an attack on these worlds, whose"),
     ],
 )
 def test_the_other_modes_seeds_and_worlds_are_refused(
@@ -529,7 +540,7 @@ def test_runs_that_nobody_asks_for_are_kept_and_not_shown(tmp_path: Path, capsys
 
 def name_jobs(defense: str = "krum") -> dict[Job, str]:
     """What is asked for of the small world, with the names of the runs."""
-    return {each: run_name(make_experiment(each)) for each in list_jobs(["small"], [defense], [1])}
+    return {each: run_name(make_experiment(each)) for each in list_jobs(choose_cells(["small"]), [defense], [1])}
 
 
 @pytest.mark.usefixtures("small")
