@@ -36,7 +36,7 @@ $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
 	touch $@
 
 test-flower: $(FLOWER)/installed
-	$(FLOWER)/bin/pytest -m '' tests/integrations tests/sim/test_sweep_ray.py tests/test_docs.py
+	$(FLOWER)/bin/pytest -m '' tests/integrations tests/sweeps/test_sweep_ray.py tests/test_docs.py
 
 # NVFlare wants a newer protobuf than Flower can have: it has one, too.
 $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt

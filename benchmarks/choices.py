@@ -19,7 +19,7 @@ from torch import Tensor
 from machine import describe
 from rounds import WORLDS, Round, read
 from snowball.defenses import Context, Snowball, SnowballMinus
-from snowball.records import error_rates
+from snowball.records.run import error_rates
 
 FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from machine import describe
-from snowball.records import summarise
+from snowball.records.run import summarise
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runs import Case, side_by_side
 from snowball.defenses import DEFENSES
-from snowball.sim.experiment import read
+from snowball.sim.presets import read
 
 ATTACKS = ("cba", "dba")
 VARIANTS = ("original", "published")

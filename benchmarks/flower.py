@@ -34,8 +34,8 @@ from snowball.data import load
 from snowball.integrations.flower import Guarded, GuardedFedAvg
 from snowball.models import build
 from snowball.rng import stream
-from snowball.sim.client import Trainer
 from snowball.sim.experiment import TrainingSettings
+from snowball.sim.training.sgd import Trainer
 from timing import Case, make_case, one_thread
 
 CLIENTS, REPEATS, EXAMPLES = 50, 7, 240

@@ -32,10 +32,11 @@ import torch
 from elections import our_elections, write_rows
 from loading import owners
 from machine import PeakMemory, describe, family
-from snowball.data.femnist import COMPLETE
+from snowball.data.sets.femnist import COMPLETE
 from snowball.rng import numpy_stream
-from snowball.sim.experiment import Experiment, load
-from snowball.sim.processes import Processes
+from snowball.sim.engines.processes import Processes
+from snowball.sim.experiment import Experiment
+from snowball.sim.presets import load
 from snowball.sim.run import run
 from snowball.updates import Layout, Updates
 from timing import Case, fastest, one_thread

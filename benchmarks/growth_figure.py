@@ -9,8 +9,8 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from snowball.report.export.matplotlib import picture
 from snowball.report.figures import Figure, Panel, Point, Series
-from snowball.report.pictures import picture
 
 ROOT = Path(__file__).parent.parent
 

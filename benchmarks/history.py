@@ -29,12 +29,13 @@ from machine import describe
 from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
 from snowball.models import build
-from snowball.pytree import encode, pack
-from snowball.records import write_bytes
+from snowball.records.checkpoint import State, hash_tensor, save_state
+from snowball.records.files import write_bytes
 from snowball.rng import stream
+from snowball.serialization import encode, pack
 from snowball.sim.cohort import draw
-from snowball.sim.experiment import Experiment, load
-from snowball.sim.state import State, hash_tensor, save_state
+from snowball.sim.experiment import Experiment
+from snowball.sim.presets import load
 from snowball.updates import Updates
 from timing import Case, one_thread
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from snowball.records import Record, RunFolder, read_json, write_json
+from snowball.records.files import read_json, write_json
+from snowball.records.run import Record, RunFolder
 from snowball.report import read_sweeps
 from snowball.report.figures import shown_facts
-from snowball.sim.grid import grids
+from snowball.sweeps.grid import grids
 
 
 def keep(source: Path, target: Path) -> int:

@@ -34,10 +34,10 @@ from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.rng import stream
-from snowball.sim.experiment import load
+from snowball.sim.engines.processes import Processes
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sim.processes import Processes
+from snowball.sim.presets import load
 from snowball.updates import Updates
 from timing import one_thread
 

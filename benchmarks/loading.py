@@ -22,8 +22,8 @@ from torch import Tensor
 
 from machine import PeakMemory, describe
 from snowball.data import DATASETS, Dataset, TextDataset, load, where
-from snowball.data.femnist import COMPLETE as FEMNIST
 from snowball.data.partition import Parts, merged, natural
+from snowball.data.sets.femnist import COMPLETE as FEMNIST
 from snowball.rng import numpy_stream, stream
 from snowball.sim.experiment import DataSettings
 from snowball.sim.federation import deal

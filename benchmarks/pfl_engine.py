@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from plain import plainly
+from snowball.records.checkpoint import State
 from snowball.sim.federation import Federation
-from snowball.sim.state import State
 from timing import one_thread
 
 

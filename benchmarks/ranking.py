@@ -21,7 +21,7 @@ from rounds import Round, capture, kept_rounds
 from snowball.defenses import Context, Snowball
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.rng import stream
-from snowball.sim.experiment import load, presets
+from snowball.sim.presets import load, presets
 from timing import one_thread
 
 ROUNDS = (4, 8)

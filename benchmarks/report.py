@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from machine import describe
-from snowball.records import ROUNDS, SUMMARY
+from snowball.records.run import ROUNDS, SUMMARY
 
 RUNS = 100
 

@@ -18,10 +18,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from snowball.defenses.snowball.layers import voting_layers
+from snowball.sim.engines.processes import Processes
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, simulate
-from snowball.sim.processes import Processes
 from snowball.updates import Updates
 
 

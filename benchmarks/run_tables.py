@@ -8,8 +8,8 @@ from typing import Any
 
 from snowball.attacks import ATTACKS
 from snowball.report import Sweep, read_sweeps
-from snowball.report.exports import as_markdown
-from snowball.report.grids import grid_of
+from snowball.report.export.markdown import as_markdown
+from snowball.report.tables import grid_of
 from words import RESULTS, markdown, number, percent, result
 
 PAPER = [

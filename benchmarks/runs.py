@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from machine import describe
-from snowball.records import RunFolder
-from snowball.sim.engine import Serial
-from snowball.sim.experiment import load
+from snowball.records.run import RunFolder
+from snowball.sim.engines.serial import Serial
+from snowball.sim.presets import load
 from snowball.sim.run import is_finished, run
 
 

@@ -18,8 +18,8 @@ from plain import plainly
 from snowball.data import load
 from snowball.models import build
 from snowball.rng import stream
-from snowball.sim.client import Trainer
 from snowball.sim.experiment import TrainingSettings
+from snowball.sim.training.sgd import Trainer
 from timing import fastest, one_thread
 
 SAMPLES, BATCH, REPEATS = 600, 10, 5

@@ -21,11 +21,12 @@ from typing import Any
 from keep import shortened
 from machine import describe
 from snowball.errors import SnowballError
-from snowball.records import RunFolder, write_bytes
-from snowball.sim.grid import PlannedRun, run_name
-from snowball.sim.lock import alone
+from snowball.records.files import write_bytes
+from snowball.records.run import RunFolder
 from snowball.sim.run import is_finished
-from snowball.sim.side_by_side import SideBySide
+from snowball.sweeps.executors.local import SideBySide
+from snowball.sweeps.grid import PlannedRun, run_name
+from snowball.sweeps.lock import alone
 from strength_headline import (
     Run,
     describe_run,

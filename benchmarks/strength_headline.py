@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from snowball.records import Record, RunFolder
+from snowball.records.run import Record, RunFolder
 from strength_worlds import CLEAN, Cell, Job
 from words import markdown, percent
 

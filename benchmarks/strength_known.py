@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from snowball.errors import RunError
-from snowball.records import conform, read_json
-from snowball.sim.grid import run_name
+from snowball.records.files import conform, read_json
+from snowball.sweeps.grid import run_name
 from strength_headline import WHEN, Run
 from strength_worlds import CLEAN, MODES, Cell, Job, has_cell, is_open, make_experiment
 

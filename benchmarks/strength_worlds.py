@@ -10,11 +10,11 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-from snowball.defenses.settings import Settings
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
-from snowball.sim.experiment import CHOICES, Experiment, Preset
-from snowball.sim.settings import override
+from snowball.settings import Settings, override
+from snowball.sim.experiment import CHOICES, Experiment
+from snowball.sim.presets import Preset
 
 CLEAN = "clean"
 """The attack of a federation in which nobody is malicious."""

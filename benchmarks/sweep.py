@@ -19,8 +19,8 @@ from time import perf_counter, sleep
 from typing import Any
 
 from machine import describe
-from snowball.sim.grid import read_grid
-from snowball.sim.processes import cores
+from snowball.sim.engines.processes import cores
+from snowball.sweeps.grid import read_grid
 
 GRID = """# 24 runs of the demo
 [[grid]]

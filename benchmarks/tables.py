@@ -13,7 +13,7 @@ import choice_tables
 import run_tables
 import speed_tables
 import strength_tables
-from snowball.sim.grid import grids
+from snowball.sweeps.grid import grids
 from words import ROOT
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from snowball.data import Split, load, where
-from snowball.data.sent140 import sources_of, tweets
+from snowball.data.sets.sent140 import sources_of, tweets
 from snowball.data.text import NO_WORD, TOKENISERS
 from timing import Case
 

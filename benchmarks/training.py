@@ -28,12 +28,12 @@ import plain
 from machine import PeakMemory, describe, family
 from operations import PEAK_SECONDS, peak, step_operations, synchronise
 from snowball.errors import SettingError
-from snowball.sim.engine import Serial, stow
+from snowball.records.checkpoint import State
+from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.engines.serial import Serial, stow
+from snowball.sim.engines.worker import TASK
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
-from snowball.sim.processes import Processes, cores
-from snowball.sim.state import State
-from snowball.sim.worker import TASK
 from timing import Case, make_case, table
 from workloads import QUICK, WORKLOADS, Workload, make_up, samples_of
 
@@ -125,7 +125,7 @@ def contenders(device: str) -> dict[str, Contender]:
     found = {
         PLAIN: Contender(partial(Plainly, device=device)),
         "serial": Contender(partial(Serial, device=device)),
-        **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.vmap") else {}),
+        **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
     }
     if device != CPU:
         return found
@@ -143,7 +143,7 @@ def contenders(device: str) -> dict[str, Contender]:
 
 def vmap_engine(federation: Federation, device: str) -> Any:
     """Clients as one batch of models."""
-    from snowball.sim.vmap import Stacked
+    from snowball.sim.engines.vmap import Stacked
 
     return Stacked(federation, device)
 
@@ -157,7 +157,7 @@ def pfl_engine(federation: Federation) -> Any:
 
 def flower_engine(federation: Federation, workers: int) -> Any:
     """Our training over Flower's simulation."""
-    from snowball.sim.flower import Simulated
+    from snowball.sim.engines.flower import Simulated
 
     return Simulated(federation, workers)
 

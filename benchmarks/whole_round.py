@@ -25,17 +25,18 @@ import reference
 from elections import CLUSTERS, first_seats, growth_seats
 from snowball.data import where
 from snowball.defenses.snowball.layers import voting_layers
-from snowball.records import CHECKPOINT, RunFolder
+from snowball.records.checkpoint import load_state, save_state
+from snowball.records.run import CHECKPOINT, RunFolder
 from snowball.rng import stream
 from snowball.server import drop_broken
 from snowball.sim.cohort import draw
-from snowball.sim.engine import Replies
-from snowball.sim.experiment import Experiment, load
+from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.engines.serial import Replies
+from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, receive, simulate
-from snowball.sim.processes import Processes, cores
+from snowball.sim.presets import load
 from snowball.sim.run import run
-from snowball.sim.state import load_state, save_state
 from timing import Case, fastest, make_case
 from workloads import samples_of
 
@@ -232,7 +233,7 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
 
 STARTED = """
 import os
-from snowball.sim import engines
+from snowball.sim.engines import choice as engines
 
 def train(*_):
     print("started", flush=True)

@@ -14,7 +14,7 @@ import numpy as np
 from torch.utils.data import TensorDataset
 
 from snowball.data import Split
-from snowball.data.sent140 import SENT140, TEST_FILE
+from snowball.data.sets.sent140 import SENT140, TEST_FILE
 from snowball.data.text import LENGTH, TRIGGER_WORD
 from snowball.rng import numpy_stream
 from snowball.sim.experiment import Experiment

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, relu
 
 from snowball.models import MODELS, ModelInfo
-from snowball.records import Record
+from snowball.records.run import Record
+from snowball.sim.engines.processes import Processes, cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sim.processes import Processes, cores
 
 WIDTHS = (8, 16, 32)
 SIDE = 4

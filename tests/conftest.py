@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from snowball.settings import override
+from snowball.sim.experiment import CHOICES, Experiment
 from snowball.updates import Updates
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and in all it starts
@@ -57,3 +59,23 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return code, *capsys.readouterr()
 
     return run
+
+
+SETTINGS = {
+    "seed": 3,
+    "rounds": 2,
+    "cohort": 5,
+    "data": {"name": "mnist-sample", "clients": 8, "examples": 240, "minimum": 5},
+    "model": {"name": "cnn-quarter"},
+    "training": {"epochs": 1},
+    "attack": {"name": "cba", "malicious": 0.25},
+    "defense": {"name": "snowball-minus", "clusters": 2},
+}
+
+MakeExperiment = Callable[..., Experiment]
+
+
+@pytest.fixture
+def tiny() -> MakeExperiment:
+    """Makes an experiment of seconds; `a.b=c` assignments change it."""
+    return lambda *assignments: Experiment.parse(override(SETTINGS, assignments, CHOICES))

@@ -9,7 +9,7 @@ import torch
 
 from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
-from snowball.defenses.settings import own_fields
+from snowball.settings import own_fields
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

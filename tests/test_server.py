@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.audits import REASONS
 from snowball.buffers import Buffers
 from snowball.defenses import (
     Context,
@@ -26,6 +25,7 @@ from snowball.defenses import (
 )
 from snowball.errors import RunError, UpdateError
 from snowball.guard import Guard, Reply
+from snowball.records.audit import REASONS
 from snowball.server import NOT_FINITE, Dropped, Outcome, Received, judge_round
 from snowball.updates import Layout, Updates
 

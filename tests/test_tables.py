@@ -9,7 +9,7 @@ from snowball.attacks import ATTACKS, Cba
 from snowball.data.triggers import TRIGGERS
 from snowball.defenses import DEFENSES, Snowball
 from snowball.errors import SettingError
-from snowball.tables import OpenTable
+from snowball.registry import OpenTable
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
     def found(group: str) -> list[EntryPoint]:
         return [EntryPoint(name, value, group) for name, value in values.items()]
 
-    monkeypatch.setattr("snowball.tables.entry_points", found)
+    monkeypatch.setattr("snowball.registry.entry_points", found)
 
 
 def test_other_packages_add_but_take_no_name(monkeypatch: pytest.MonkeyPatch, stranger: ModuleType) -> None:

@@ -18,7 +18,7 @@ from snowball.errors import SettingError, UpdateError
 from snowball.updates import Layout, Updates, sum_squares
 
 NOT_FINITE = "not-finite"
-"""The reason to drop a client that a server finds in the numbers alone, a key of `snowball.audits.REASONS`."""
+"""The reason to drop a client that a server finds in the numbers alone, a key of `snowball.records.audit.REASONS`."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Dropped:
     """A reply that is not judged at all.
 
     Attributes:
-        reason: a key of `snowball.audits.REASONS`.
+        reason: a key of `snowball.records.audit.REASONS`.
         detail: what exactly, in words.
     """
 

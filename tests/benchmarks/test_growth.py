@@ -4,7 +4,7 @@ import pytest
 
 import growth
 import growth_figure
-from snowball.report.pictures import picture
+from snowball.report.export.matplotlib import picture
 
 CASES = [
     {"name": f"{series} {size}{part}", "size": size, "seconds": size**exponent / 1e4}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import history
-from snowball.sim.state import TENSORS
+from snowball.records.checkpoint import TENSORS
 
 FEW = ("rounds=9", "data.clients=60", "cohort=10")
 
@@ -22,7 +22,7 @@ def test_a_bound_is_what_is_kept_and_costs_what_it_forgets(name: str) -> None:
 
 
 def test_rows_are_counted_as_checkpoints_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snowball.sim.state.MIN_STORED_BYTES", 1)
+    monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 1)
     experiment = history.load(history.PRESET, FEW)
     clients = history.make_bowls(60, 1)
     for _, _, state in history.play(history.MAKE["fldetector"](15), clients, experiment, 8):

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from keep import keep, lean
-from snowball.records import RunFolder, summarise
+from snowball.records.run import RunFolder, summarise
 from snowball.report import read_sweeps
-from snowball.report.exports import as_markdown
-from snowball.report.grids import grid_of
+from snowball.report.export.markdown import as_markdown
+from snowball.report.tables import grid_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from sweeps_made import make_sweep, round_of

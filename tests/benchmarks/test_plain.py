@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 import plain
 from snowball.rng import stream
-from snowball.sim.engine import Serial
+from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
 from training import Plainly

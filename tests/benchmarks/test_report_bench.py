@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from report import measure
-from snowball.records import Record
+from snowball.records.run import Record
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from sweeps_made import At, make_sweep, round_of

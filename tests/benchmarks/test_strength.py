@@ -10,11 +10,11 @@ import strength
 import strength_headline
 import strength_worlds
 from snowball.errors import SettingError
-from snowball.records import RunFolder
+from snowball.records.run import RunFolder
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.grid import run_name
 from snowball.sim.loop import simulate
+from snowball.sweeps.grid import run_name
 from strength_headline import judge_cells, make_headline, summarise_clients, tabulate_cells, tabulate_headlines
 from strength_known import Known, match_runs, read_known
 from strength_worlds import (

@@ -6,7 +6,7 @@ import pytest
 
 import tables
 from run_tables import sweeps
-from snowball.report.exports import write_exports
+from snowball.report.export.write import write_exports
 from words import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

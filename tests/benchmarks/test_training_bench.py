@@ -14,8 +14,8 @@ import whole_round
 import words
 import workloads
 from snowball import cli
-from snowball.sim.processes import cores
-from snowball.sim.worker import TASK
+from snowball.sim.engines.processes import cores
+from snowball.sim.engines.worker import TASK
 from training import PLAIN, contenders, moved_by_flower, moved_by_processes
 
 FACTS = {

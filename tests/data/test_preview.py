@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snowball.data import Dataset, ImageDataset, Split, load
-from snowball.data.png import BACKGROUND, GAP, encode, enlarge, strip
+from snowball.data.io.png import BACKGROUND, GAP, encode, enlarge, strip
 from snowball.data.preview import EXAMPLE, MARGIN, MOST, Pictures, Words, preview, preview_of, sheet
 from snowball.data.triggers import TRIGGERS, PixelPatch, Token, TriggerInfo
 from snowball.errors import SettingError

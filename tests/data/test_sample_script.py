@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from snowball.data import Split, load, where
-from snowball.data.mnist import read_arrays
-from snowball.data.origin import contents_sha256
+from snowball.data.io.locate import contents_sha256
+from snowball.data.sets.mnist import read_arrays
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from snowball.defenses.fldetector import FlDetector, shares
 from snowball.defenses.lbfgs import Hessian
 from snowball.defenses.score_clusters import count_clusters, least_scatter, upper_cluster
 from snowball.errors import SettingError
-from snowball.pytree import pack, unpack
 from snowball.rng import stream
+from snowball.serialization import pack, unpack
 from snowball.testing import check_defense, toy_round
 from snowball.updates import Updates
 

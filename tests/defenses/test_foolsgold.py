@@ -7,7 +7,7 @@ import torch
 from snowball.defenses.base import Context
 from snowball.defenses.foolsgold import FoolsGold, honesty
 from snowball.errors import SettingError
-from snowball.pytree import pack, unpack
+from snowball.serialization import pack, unpack
 from snowball.testing import check_defense, toy_round
 from snowball.updates import Updates
 

@@ -9,12 +9,12 @@ import torch
 
 from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
 from snowball.defenses.base import State
+from snowball.defenses.build import defense_of
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
-from snowball.defenses.settings import defense_of
 from snowball.errors import RunError, SettingError
 from snowball.guard import Guard, Reply
-from snowball.pytree import pack
 from snowball.rng import stream
+from snowball.serialization import pack
 from snowball.updates import Updates
 
 WIDTH = 3

@@ -6,7 +6,8 @@ import torch
 from snowball.defenses import Context, Crfl, Dnc, FedAvg, FlTrust, Ideal, Intersection, Krum, Snowball, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError
-from snowball.sim.experiment import Experiment, load
+from snowball.sim.experiment import Experiment
+from snowball.sim.presets import load
 from snowball.testing import check_defense, play, toy_round
 from snowball.updates import Updates
 

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from snowball import cli
-from snowball.data import download, files, load
+from snowball.data import load
+from snowball.data.io import download
+from snowball.data.io import formats as files
 
 EXPERIMENT = """
 rounds = 1

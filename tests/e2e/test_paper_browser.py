@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snowball.records import Record, RunFolder
+from snowball.records.run import Record, RunFolder
 from snowball.report import find_runs, write_html
 from snowball.report.sweeps import read_sweeps
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from snowball.data.preview import preview_of
-from snowball.records import RunFolder
+from snowball.records.run import RunFolder
 from snowball.report import write_html
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

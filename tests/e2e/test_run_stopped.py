@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from snowball.records import RunFolder
-from snowball.sim.experiment import load
+from snowball.records.run import RunFolder
+from snowball.sim.presets import load
 from snowball.sim.run import run
 
 ASSIGNMENTS = [

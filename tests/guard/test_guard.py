@@ -31,7 +31,7 @@ from snowball.defenses import (
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
 from snowball.guard.reply import Sane
-from snowball.pytree import pack
+from snowball.serialization import pack
 from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from snowball.defenses import FedAvg
 from snowball.guard import REASONS, Guard, Reply
 from snowball.guard.reply import DETAIL
-from snowball.guard.sanitise import sanitise
+from snowball.guard.validation import sanitise
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]

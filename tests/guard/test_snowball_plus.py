@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.audits import read_audit
 from snowball.defenses import SnowballPlus
 from snowball.guard import Guard, Judgement, Reply
+from snowball.records.audit import read_audit
 from snowball.report import Audit
-from snowball.report.audit_page import audit_data
+from snowball.report.web.audit_page import audit_data
 from snowball.rng import stream
 
 SHAPES = {"first.weight": (12, 20), "first.bias": (12,), "last.weight": (10, 12), "last.bias": (10,)}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from snowball.sim.engine import Serial
-from snowball.sim.experiment import load
+from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
+from snowball.sim.presets import load
 
 pytest.importorskip("flwr", reason="flwr is not installed: make test-flower has an environment for it")
 
@@ -30,7 +30,7 @@ def snowball(out: Path, engine: str, *options: str, killed_after: int | None = N
     """Run the command line in a process of its own; killed as a round begins, it leaves what a crash leaves."""
     crash = f"""
 import os
-from snowball.sim import flower
+from snowball.sim.engines import flower
 train = flower.Simulated.train
 def crash(self, state, cohort, round):
     return os._exit({KILLED}) if round > {killed_after} else train(self, state, cohort, round)
@@ -53,7 +53,7 @@ def records(out: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_records_are_the_same_as_in_one_process(federation: Federation) -> None:
-    from snowball.sim.flower import Simulated
+    from snowball.sim.engines.flower import Simulated
 
     runs = [list(simulate(federation, engine)) for engine in (Serial, partial(Simulated, workers=2))]
     for record in (record for run in runs for record in run):

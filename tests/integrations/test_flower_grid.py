@@ -14,12 +14,13 @@ pytest.importorskip("flwr", reason="flwr is not installed: make test-flower has 
 from flwr.app import Context, Error, Message, RecordDict
 
 from snowball.errors import RunError, SettingError
-from snowball.sim import flower
-from snowball.sim.cluster import require_cluster
-from snowball.sim.engine import Serial
-from snowball.sim.experiment import load
+from snowball.sim import flower_app
+from snowball.sim.engines import flower
+from snowball.sim.engines.ray_cluster import require_cluster
+from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
+from snowball.sim.presets import load
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -120,13 +121,13 @@ def test_a_run_that_is_stopped_waits_for_no_answer(train: Callable[..., flower.R
 def test_the_app_runs_the_experiment_that_its_settings_name_and_goes_on_with_it(tmp_path: Path) -> None:
     settings = {"preset": "demo", "set": " ".join([*SMALL, "rounds=1"]), "out": str(tmp_path / "run")}
     for _ in range(2):
-        flower.main(Grid(), context(**settings))
+        flower_app.main(Grid(), context(**settings))
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
 
 
 def test_an_app_without_a_preset_or_a_folder_is_refused() -> None:
     with pytest.raises(SettingError, match="preset = '', out = 'x'"):
-        flower.main(Grid(), context(out="x"))
+        flower_app.main(Grid(), context(out="x"))
 
 
 def test_an_address_where_no_cluster_answers_is_refused(

@@ -26,7 +26,8 @@ from flwr.serverapp.strategy import MultiKrum as FlowersMultiKrum
 from snowball import defenses
 from snowball.defenses import Snowball
 from snowball.guard import AuditLog
-from snowball.integrations.flower import Guarded, GuardedFedAvg, example_key
+from snowball.integrations.flower import Guarded, GuardedFedAvg
+from snowball.integrations.flower.strategies import example_key
 
 pytestmark = pytest.mark.usefixtures("runtime")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snowball.sim.experiment import load
+from snowball.sim.presets import load
 from snowball.sim.run import run
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")

@@ -17,9 +17,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare_federation import FULL, GLOBAL, SITES, dropped, is_average, params
 
-from snowball.audits import REASONS
 from snowball.guard import AuditLog
 from snowball.integrations.nvflare import GuardedFedAvg
+from snowball.records.audit import REASONS
 
 
 class Laboratory(GuardedFedAvg):

@@ -14,8 +14,8 @@ pytest.importorskip("nvflare", reason="NVFlare's aggregators need nvflare >= 2.9
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare_federation import DIFF, FULL, GLOBAL, SITES, WAYS, honest, is_average, params, plain
 
-from snowball.audits import REASONS
 from snowball.guard import AuditLog
+from snowball.records.audit import REASONS
 
 LIARS = 7
 """Fewer than the honest eight, who vote where the global model is not known."""

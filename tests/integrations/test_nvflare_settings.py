@@ -16,7 +16,7 @@ from nvflare.job_config.script_runner import ScriptRunner
 from snowball import defenses
 from snowball.errors import SettingError
 from snowball.integrations.nvflare import GuardedAggregator, GuardedFedAvg
-from snowball.integrations.nvflare_gate import elector
+from snowball.integrations.nvflare.gate import elector
 
 CHOSEN: dict[str, Any] = {
     "defense": "multi-krum",

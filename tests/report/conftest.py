@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snowball.records import Record, RunFolder, error_rates
+from snowball.records.run import Record, RunFolder, error_rates
 from snowball.rng import numpy_stream
 
 sys.path.insert(0, str(Path(__file__).parent))

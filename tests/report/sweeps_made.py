@@ -7,7 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from snowball.records import Record, RunFolder, write_json
+from snowball.records.files import write_json
+from snowball.records.run import Record, RunFolder
 
 At = dict[str, Any]
 AXES: dict[str, Sequence[Any]] = {

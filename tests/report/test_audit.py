@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from snowball.audits import read_audit
 from snowball.errors import RunError, SettingError
+from snowball.records.audit import read_audit
 from snowball.report import Audit, write_audit
 from snowball.report.audit import MAX_CHARGE_CHARS, MOST_FACTS, elected_ranges, fact_names, visible
-from snowball.report.audit_page import audit_data
-from snowball.report.audit_story import audit_headline, audit_story, client_story, moment_line
+from snowball.report.audit_prose import audit_headline, audit_story, client_story, moment_line
+from snowball.report.web.audit_page import audit_data
 
 Make = Callable[..., dict[str, Any]]
 Outline = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["Outline"]
@@ -251,7 +251,7 @@ def test_names_cannot_become_code(make_entry: Make, tmp_path: Path) -> None:
 
 
 def test_the_script_never_parses_data_as_markup() -> None:
-    script = (Path(__file__).parents[2] / "src/snowball/report/audit.js").read_text(encoding="utf-8")
+    script = (Path(__file__).parents[2] / "src/snowball/report/web/assets/audit.js").read_text(encoding="utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
 
 

@@ -9,9 +9,9 @@ import pytest
 from sweeps_made import At, make_sweep, round_of, run_name
 
 from snowball.errors import RunError, SettingError
-from snowball.records import Record
+from snowball.records.run import Record
+from snowball.report.figure_spec import KINDS, read_request
 from snowball.report.figures import Figure, Panel, Point, figure_of
-from snowball.report.request import KINDS, read_request
 from snowball.report.sweeps import read_sweeps
 
 SHIPPED = sorted(Path(str(resources.files("snowball"))).glob("grids/*/*.toml"))

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from sweeps_made import AXES, TABLE, make_run, make_sweep, round_of, run_name
 
 from snowball.errors import RunError
-from snowball.records import RunFolder, write_json
+from snowball.records.files import write_json
+from snowball.records.run import RunFolder
 from snowball.report import read_sweeps
-from snowball.report.outcomes import read_outcome
+from snowball.report.run_metrics import read_outcome
 from snowball.report.sweeps import LONGEST, Run, Sweep, refuse_other
-from snowball.sim.experiment import load
-from snowball.sim.grid import run_name as name_run
+from snowball.sim.presets import load
 from snowball.sim.run import is_finished
+from snowball.sweeps.grid import run_name as name_run
 
 FIRST = {path: values[0] for path, values in AXES.items()}
 SNOWBALL = {**FIRST, "defense.name": "snowball"}
@@ -448,7 +449,7 @@ def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str,
     from shutil import rmtree
 
     from snowball.report import grid_of
-    from snowball.report.exports import EXPORTS
+    from snowball.report.export.write import EXPORTS
 
     rmtree(tmp_path / "sweep", ignore_errors=True)
     make_sweep(

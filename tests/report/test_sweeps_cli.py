@@ -123,7 +123,7 @@ def test_without_matplotlib_tables_are_written_and_one_sentence_says_what_is_mis
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "snowball.report.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "snowball.report.export.matplotlib", raising=False)
     make_sweep(tmp_path / "sweep", {"seed": [1]}, figure=FIGURE)
     code, output, errors = call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert (code, errors.count("\n")) == (0, 1)

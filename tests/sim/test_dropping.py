@@ -17,18 +17,18 @@ from snowball.defenses import State as LessonState
 from snowball.errors import UpdateError
 from snowball.guard import Guard, Reply
 from snowball.models import MODELS, ModelInfo
-from snowball.records import RunFolder
+from snowball.records.checkpoint import State
+from snowball.records.run import RunFolder
 from snowball.report import find_runs, story, table, write_html
 from snowball.server import Dropped
-from snowball.sim.engine import Engine, Replies, Serial
+from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.serial import Engine, Replies, Serial
+from snowball.sim.engines.vmap import Stacked
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.local import LocalTraining
 from snowball.sim.loop import first_state, forget_lessons, simulate
-from snowball.sim.processes import Processes
 from snowball.sim.run import is_finished, run
-from snowball.sim.state import State
-from snowball.sim.vmap import Stacked
+from snowball.sim.training.client import LocalTraining
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]

@@ -7,7 +7,8 @@ import pytest
 from snowball.attacks import ATTACKS, Cba
 from snowball.defenses import DEFENSES, Flip, Ideal, SnowballMinus
 from snowball.errors import SettingError
-from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings, load, presets, read
+from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings
+from snowball.sim.presets import load, presets, read
 
 MakeExperiment = Callable[..., Experiment]
 

@@ -10,12 +10,13 @@ import torch
 from snowball.defenses import DEFENSES, Context, Lesson, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
-from snowball.records import PAIRS, finite, has_top_down
-from snowball.sim.engine import Serial
+from snowball.records.files import finite
+from snowball.records.run import PAIRS, has_top_down
+from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation, deal
 from snowball.sim.loop import distances, first_state, simulate
-from snowball.sim.processes import Processes
 from snowball.testing import toy_texts
 from snowball.updates import Updates
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from snowball.errors import RunError, SettingError
-from snowball.records import RunFolder, read_json, write_json
-from snowball.run_names import ADDED
+from snowball.records.checkpoint import State, save_state
+from snowball.records.files import read_json, write_json
+from snowball.records.run import RunFolder
+from snowball.records.run_names import ADDED
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.run import describe, flat, is_finished, run
-from snowball.sim.state import State, save_state
 
 MakeExperiment = Callable[..., Experiment]
 
@@ -70,7 +71,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
 def test_a_bounded_history_in_many_files_is_resumed_exactly(
     tiny: MakeExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: str
 ) -> None:
-    monkeypatch.setattr("snowball.sim.state.MIN_STORED_BYTES", 1)
+    monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 1)
     experiment = tiny("rounds=4", f"defense.name={defense}", "defense.remember=6")
     list(run(experiment, tmp_path / "whole"))
     stop_after(2, experiment, tmp_path / "stopped")

@@ -12,7 +12,7 @@ from guarded.task import accuracy, digits, network
 from snowball import defenses
 from snowball.attacks import Cba, plot_of
 from snowball.integrations.flower import Guarded
-from snowball.records import append_line
+from snowball.records.files import append_line
 
 app = ServerApp()
 

@@ -17,7 +17,7 @@ from snowball.attacks.model_replacement import ModelReplacement
 from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import Pgd
 from snowball.attacks.text import Text
-from snowball.tables import OpenTable
+from snowball.registry import OpenTable
 
 ATTACKS: OpenTable[type[Attack]] = OpenTable(
     "snowball.attacks",

@@ -21,7 +21,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Say who a guard left out, and why."""
-    from snowball.audits import read_audit
+    from snowball.records.audit import read_audit
     from snowball.report import Audit, write_audit
 
     found = Audit(read_audit(file))
@@ -37,7 +37,7 @@ def show_audit(audit: "Audit", _: str, as_json: bool) -> None:
     from rich.console import Console
 
     from snowball.report.audit import HEADERS
-    from snowball.report.audit_story import audit_headline, audit_story
+    from snowball.report.audit_prose import audit_headline, audit_story
 
     if as_json:
         typer.echo(json.dumps(audit.plain(), indent=2))
@@ -52,7 +52,7 @@ def show_client(audit: "Audit", client: str, as_json: bool) -> None:
     """Print one client's history."""
     from dataclasses import asdict
 
-    from snowball.report.audit_story import client_story, moment_line
+    from snowball.report.audit_prose import client_story, moment_line
 
     moments = audit.history(client)
     if as_json:

@@ -10,7 +10,7 @@ import typer
 
 from snowball.cli.application import Json, app
 from snowball.errors import MissingExtra, SettingError
-from snowball.sim.engines import Device
+from snowball.sim.engines.choice import Device
 
 
 class Bench(StrEnum):
@@ -49,7 +49,7 @@ def load_benchmark(name: str) -> Any:
 @app.command()
 def doctor() -> None:
     """Check that this machine has what runs need."""
-    from snowball.sim.doctor import examine
+    from snowball.cli.doctor import examine
 
     findings = examine()
     for finding in findings:

@@ -44,7 +44,7 @@ def list_attacks() -> Iterable[dict[str, Any]]:
 
 def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
     """The entries of a table whose entries have settings."""
-    from snowball.defenses.settings import own_fields
+    from snowball.settings import own_fields
 
     for entry in described(table):
         yield entry | {"settings": list(own_fields(table[entry["name"]]))}
@@ -80,14 +80,14 @@ def list_triggers() -> Iterable[dict[str, Any]]:
 
 def list_presets() -> Iterable[dict[str, Any]]:
     """The presets."""
-    from snowball.sim.experiment import presets
+    from snowball.sim.presets import presets
 
     return ({"name": name, "summary": summary} for name, summary in presets().items())
 
 
 def list_grids() -> Iterable[dict[str, Any]]:
     """The grids."""
-    from snowball.sim.grid import grids
+    from snowball.sweeps.grid import grids
 
     return ({"name": name, "summary": summary} for name, summary in grids().items())
 
@@ -142,9 +142,9 @@ def show_trigger(
     """Show a sample with and without a trigger."""
     from rich.console import Console
 
+    from snowball.cli.terminal import show
     from snowball.data.preview import preview_of, sheet
-    from snowball.records import write_bytes
-    from snowball.terminal import show
+    from snowball.records.files import write_bytes
 
     preview = preview_of(name, data)
     picture = sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown

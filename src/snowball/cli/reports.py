@@ -12,7 +12,7 @@ from snowball.cli.application import WIDE, app, grid
 from snowball.errors import MissingExtra, RunError
 
 if TYPE_CHECKING:
-    from snowball.records import RunFolder
+    from snowball.records.run import RunFolder
     from snowball.report import Row, Sweep
     from snowball.report.figures import Figure
 
@@ -61,9 +61,9 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from snowball.report.entries import key
-    from snowball.report.exports import terminal_tables
-    from snowball.report.grids import grid_of
+    from snowball.report.cell_text import key
+    from snowball.report.export.terminal import terminal_tables
+    from snowball.report.tables import grid_of
 
     console = Console(width=None if sys.stdout.isatty() else WIDE)
     for sweep in sweeps:
@@ -78,12 +78,12 @@ def write_tables(
     sweeps: "Sequence[Sweep]", figures: "Sequence[Figure | None]", folder: Path, faults: list[str]
 ) -> None:
     """Write the tables of sweeps and their figures to a folder; that pictures need an extra is one of the faults."""
-    from snowball.report.exports import write_exports
+    from snowball.report.export.write import write_exports
 
     files = write_exports(sweeps, folder)
     if any(figures):
         try:
-            from snowball.report.pictures import write_pictures
+            from snowball.report.export.matplotlib import write_pictures
 
             files += write_pictures(sweeps, figures, folder)
         except MissingExtra as error:
@@ -130,7 +130,7 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
 def show_exceptions(rows: "Iterable[Row]") -> None:
     """Say which runs dropped clients, or left the model as it was."""
     from snowball.report.audit import visible
-    from snowball.report.story import describe_exceptions
+    from snowball.report.prose import describe_exceptions
     from snowball.report.sweeps import LONGEST
 
     for row in rows:

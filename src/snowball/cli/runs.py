@@ -10,11 +10,11 @@ import typer
 from snowball.cli.application import STOPPED, Out, app
 from snowball.cli.reports import show_table
 from snowball.errors import SettingError
-from snowball.sim.engines import Device, EngineName, choose
+from snowball.sim.engines.choice import Device, EngineName, choose
 
 if TYPE_CHECKING:
-    from snowball.records import Record
-    from snowball.sim.engine import Engine
+    from snowball.records.run import Record
+    from snowball.sim.engines.serial import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
 
@@ -28,7 +28,7 @@ def demo(
     """Run FedAvg against Snowball on the shipped sample, in minutes."""
     engine = choose(EngineName.processes)
     from snowball.report import write_html
-    from snowball.sim.experiment import load
+    from snowball.sim.presets import load
 
     folder = out or Path("runs") / f"demo-{seed}"
     for defense in ("fedavg", "snowball"):
@@ -58,7 +58,7 @@ def run(
     if resume and overwrite:
         raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
     chosen = choose(engine, device, workers, chunk)
-    from snowball.sim.experiment import load, presets
+    from snowball.sim.presets import load, presets
 
     experiment = load(source, assignments or ())
     name = source.replace("/", "-") if source in presets() else Path(source).stem

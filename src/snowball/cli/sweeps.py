@@ -14,8 +14,8 @@ from snowball.cli.application import STOPPED, app
 from snowball.errors import SettingError
 
 if TYPE_CHECKING:
-    from snowball.sim.grid import Grid
-    from snowball.sim.sweep import News, Plan, Player
+    from snowball.sweeps.grid import Grid
+    from snowball.sweeps.sweep import News, Plan, Player
 
 
 class Where(StrEnum):
@@ -36,9 +36,9 @@ def sweep(
 ) -> None:
     """Run a grid of experiments; where it was stopped, it goes on."""
     play = choose_player(engine, jobs, address)
-    from snowball.sim.grid import read_grid
-    from snowball.sim.lock import alone
-    from snowball.sim.sweep import prepare
+    from snowball.sweeps.grid import read_grid
+    from snowball.sweeps.lock import alone
+    from snowball.sweeps.sweep import prepare
 
     chosen = read_grid(source)
     refuse_unshowable(chosen, out)
@@ -61,16 +61,16 @@ def sweep(
 def choose_player(engine: Where, jobs: int | None, address: str | None) -> "Player":
     """What plays the runs of a sweep."""
     if engine is Where.ray:
-        from snowball.sim.on_ray import OnRay
+        from snowball.sweeps.executors.ray import OnRay
 
         return OnRay(jobs, address)
     if address is not None:
         raise SettingError(f"--address {address} needs --engine ray, not {engine}")
-    from snowball.sim.forkserver import warm
+    from snowball.sim.engines.forkserver import warm
 
     warm()  # imports torch for the runs, while this process imports its own
-    from snowball.sim.processes import cores
-    from snowball.sim.side_by_side import SideBySide
+    from snowball.sim.engines.processes import cores
+    from snowball.sweeps.executors.local import SideBySide
 
     return SideBySide(jobs or cores())
 
@@ -101,9 +101,9 @@ def follow(plan: "Plan", folder: Path, play: "Player") -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from snowball.report.table import duration
-    from snowball.sim.estimate import Estimate
-    from snowball.sim.sweep import sweep
+    from snowball.report.runs import duration
+    from snowball.sweeps.progress import Estimate
+    from snowball.sweeps.sweep import sweep
 
     estimate = Estimate(plan.waiting)
     columns = BarColumn(12), TextColumn("{task.description}")
@@ -124,8 +124,8 @@ def follow(plan: "Plan", folder: Path, play: "Player") -> int:
 
 def ending(news: "News", folder: Path) -> str:
     """How a run ended, in a line."""
-    from snowball.records import RunFolder
-    from snowball.report.table import percent, table
+    from snowball.records.run import RunFolder
+    from snowball.report.runs import percent, table
 
     if news.fault:
         return f"{news.run.name} failed: {news.fault}"

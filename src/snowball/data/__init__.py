@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
-from snowball.data.cifar10 import CIFAR10
-from snowball.data.femnist import FEMNIST
 from snowball.data.images import ImageDataset
-from snowball.data.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
-from snowball.data.sent140 import SENT140, SENT140_USERS, Sent140
+from snowball.data.sets.cifar10 import CIFAR10
+from snowball.data.sets.femnist import FEMNIST
+from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
+from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
 from snowball.errors import SettingError
-from snowball.tables import hint
+from snowball.registry import hint
 
 __all__ = [
     "DATASETS",

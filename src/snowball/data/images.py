@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from snowball.data.base import Dataset
-from snowball.data.files import corrupt
+from snowball.data.io.formats import corrupt
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 """The arrays of an archive that is already divided into training and test."""

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from snowball.data import Dataset, Split, TextDataset, Vocabulary, load
-from snowball.data.png import encode, enlarge, strip
+from snowball.data.io.png import encode, enlarge, strip
 from snowball.data.text import TRIGGER_WORD
 from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, pictures
 from snowball.errors import SettingError
-from snowball.tables import hint
+from snowball.registry import hint
 
 MARGIN, MOST = 4, 12
 """Pixels around a trigger that are shown with its parts, and how many of these are shown at most."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from snowball.data.base import Dataset
-from snowball.data.vectors import read_vectors
+from snowball.data.io.vectors import read_vectors
 from snowball.errors import DataError
 
 LENGTH = 25

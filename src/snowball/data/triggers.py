@@ -12,8 +12,8 @@ from snowball.data.base import Dataset
 from snowball.data.images import ImageDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, TextDataset
 from snowball.errors import DataError, SettingError
+from snowball.registry import OpenTable
 from snowball.rng import stream
-from snowball.tables import OpenTable
 
 
 class Trigger(Protocol):

@@ -34,7 +34,7 @@ from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, Vot
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.defenses.weak_dp import WeakDp
-from snowball.tables import OpenTable
+from snowball.registry import OpenTable
 
 DEFENSES: OpenTable[type[Defense]] = OpenTable(
     "snowball.defenses",

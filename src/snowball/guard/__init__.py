@@ -3,10 +3,10 @@
 Integrations hold a `Guard`, one a federation. No client, hostile or broken, can make it raise.
 """
 
-from snowball.audits import REASONS, Entry
-from snowball.guard.audit import AuditLog
+from snowball.guard.audit_log import AuditLog
 from snowball.guard.guard import Guard, Judgement
 from snowball.guard.reply import Reply
+from snowball.records.audit import REASONS, Entry
 from snowball.server import Dropped
 
 __all__ = ["REASONS", "AuditLog", "Dropped", "Entry", "Guard", "Judgement", "Reply"]

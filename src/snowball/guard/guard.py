@@ -13,16 +13,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from snowball.audits import Entry
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
 from snowball.errors import RunError, SettingError, UpdateError
-from snowball.guard.audit import AuditLog, fingerprint
+from snowball.guard.audit_log import AuditLog, fingerprint
 from snowball.guard.reply import Reply, Sane
-from snowball.guard.sanitise import sanitise
+from snowball.guard.validation import sanitise
 from snowball.guard.verdicts import Tensors, decision, names, rebuild, refuse_unfit, said, take_in, untrained
-from snowball.pytree import pack, unpack
-from snowball.records import write_bytes
+from snowball.records.audit import Entry
+from snowball.records.files import write_bytes
+from snowball.serialization import pack, unpack
 from snowball.server import Dropped, ask_defense, judge_round
 from snowball.updates import Arrays, Layout, Updates, as_tensor
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snowball.audits import Entry
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense, Verdict
 from snowball.errors import SettingError, SnowballError
-from snowball.guard.audit import evidence
+from snowball.guard.audit_log import evidence
 from snowball.guard.reply import Sane, words_of
+from snowball.records.audit import Entry
 from snowball.server import Outcome, Received, refuse_broken
 from snowball.updates import Layout
 

@@ -19,7 +19,7 @@ from snowball.models.cifar_cnn import CifarCnn
 from snowball.models.cnn import Cnn
 from snowball.models.gru import Gru
 from snowball.models.randomness import drawing_from
-from snowball.tables import hint
+from snowball.registry import hint
 
 __all__ = ["MODELS", "CifarCnn", "Cnn", "Gru", "ModelInfo", "build", "drawing_from"]
 

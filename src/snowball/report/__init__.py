@@ -1,13 +1,13 @@
 """What runs, sweeps and audits amount to: tables, a summary in words, and one page that opens offline."""
 
 from snowball.report.audit import Audit
-from snowball.report.audit_page import write_audit
-from snowball.report.exports import write_exports
-from snowball.report.grids import Cell, Grid, grid_of
-from snowball.report.page import write_html
-from snowball.report.story import headline, story
+from snowball.report.export.write import write_exports
+from snowball.report.prose import headline, story
+from snowball.report.runs import HEADERS, Row, find_runs, markdown, table
 from snowball.report.sweeps import Sweep, read_sweeps
-from snowball.report.table import HEADERS, Row, find_runs, markdown, table
+from snowball.report.tables import Cell, Grid, grid_of
+from snowball.report.web.audit_page import write_audit
+from snowball.report.web.page import write_html
 
 __all__ = [
     "HEADERS",

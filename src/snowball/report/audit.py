@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from snowball.audits import Entry
 from snowball.errors import SettingError
-from snowball.report.table import ABSENT
-from snowball.tables import suggestion
+from snowball.records.audit import Entry
+from snowball.registry import suggestion
+from snowball.report.runs import ABSENT
 
 STATES = {
     "elected": "elected",

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snowball.records import RunFolder
-from snowball.report.story import listing
-from snowball.report.table import ABSENT, distinct, setting_name
+from snowball.records.run import RunFolder
+from snowball.report.prose import listing
+from snowball.report.runs import ABSENT, distinct, setting_name
 
 SOURCES = {
     "sample": "shipped with the package",

@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from snowball.errors import RunError, SettingError, SnowballError
-from snowball.records import CODES, PAIRS, Record, RunFolder
-from snowball.report.request import Request, read_request
+from snowball.records.run import CODES, PAIRS, Record, RunFolder
+from snowball.report.figure_spec import Request, read_request
+from snowball.report.runs import ABSENT, noting
 from snowball.report.sweeps import METRICS, Run, Sweep, mixed
-from snowball.report.table import ABSENT, noting
 
 WORDS = {
     "attack.poison_ratio": "poisoned share of samples (PDR)",

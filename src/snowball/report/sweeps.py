@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from snowball.errors import RunError
-from snowball.records import ROUNDS, SUMMARY, conform, read_json
+from snowball.records.files import conform, read_json
+from snowball.records.run import ROUNDS, SUMMARY
+from snowball.records.run_names import hash_settings
+from snowball.registry import hint
 from snowball.report.audit import visible
-from snowball.report.outcomes import METRICS, Metric, Outcome, read_outcome
-from snowball.report.table import SWEEPS, noting
-from snowball.run_names import hash_settings
-from snowball.tables import hint
+from snowball.report.run_metrics import METRICS, Metric, Outcome, read_outcome
+from snowball.report.runs import SWEEPS, noting
 
 __all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "published_numbers", "read_sweeps"]
 

@@ -13,17 +13,18 @@ from snowball.buffers import Buffers, buffers_of
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
-from snowball.records import PAIRS, Record, error_rates, finite
+from snowball.records.checkpoint import Memory, State
+from snowball.records.files import finite
+from snowball.records.run import PAIRS, Record, error_rates
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
-from snowball.sim.attackers import craft
 from snowball.sim.cohort import draw, malicious_clients
-from snowball.sim.engine import Engine, Replies, Serial, one_thread
-from snowball.sim.evaluate import Evaluation, FederatedModel
+from snowball.sim.engines.serial import Engine, Replies, Serial, one_thread
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.local import LocalTraining, School
-from snowball.sim.state import Memory, State
+from snowball.sim.training.client import LocalTraining, School
+from snowball.sim.training.evaluation import Evaluation, FederatedModel
+from snowball.sim.training.malicious import craft
 from snowball.updates import Layout, Updates
 
 Observer = Callable[[Updates, Sequence[bool], int], None]

@@ -12,14 +12,14 @@ from typing import Any
 
 from snowball.data.preview import preview
 from snowball.errors import RunError
-from snowball.records import CHECKPOINT, ROUNDS, RUN, Record, RunFolder, summarise
-from snowball.run_names import ADDED, without_added
-from snowball.sim.engine import Engine, Serial
+from snowball.records.checkpoint import State, load_state, save_state
+from snowball.records.run import CHECKPOINT, ROUNDS, RUN, Record, RunFolder, summarise
+from snowball.records.run_names import ADDED, without_added
+from snowball.settings import flat
+from snowball.sim.engines.serial import Engine, Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, first_state, simulate
-from snowball.sim.settings import flat
-from snowball.sim.state import State, load_state, save_state
 
 
 def run(

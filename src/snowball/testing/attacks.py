@@ -12,7 +12,7 @@ from torch import Tensor
 from snowball.attacks import Attack, CraftingAttack, Plot, Scene, TrainingAttack, View, plot_of
 from snowball.data import Split
 from snowball.rng import stream
-from snowball.sim.local import LocalTraining
+from snowball.sim.training.client import LocalTraining
 from snowball.testing.federations import toy_federation
 from snowball.testing.scenes import ToyWork, toy_data, toy_scene
 from snowball.testing.seeds import twice

@@ -9,8 +9,8 @@ from snowball.defenses.base import Lesson, State
 from snowball.defenses.flip import InversionSettings, hardening
 from snowball.defenses.flip.hardening import ANY, Hardening, Memory, members
 from snowball.defenses.flip.inversion import Effort, Goal, mask_sizes
-from snowball.pytree import pack, unpack
 from snowball.rng import stream
+from snowball.serialization import pack, unpack
 
 CLASSES = 4
 SHAPE = (1, 4, 4)

@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from snowball.defenses import REJECTED, Context, Lesson, LocalDefense, PredictionDefense, TrustingDefense
 from snowball.defenses.flip import Flip, InversionSettings
 from snowball.errors import SettingError
-from snowball.pytree import pack
 from snowball.rng import stream
+from snowball.serialization import pack
 from snowball.testing import check_defense
 from snowball.updates import Updates
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from snowball.defenses import Context, SnowballPlus, Verdict
 from snowball.defenses.base import State
-from snowball.defenses.settings import defense_of
+from snowball.defenses.build import defense_of
 from snowball.defenses.snowball_plus.ballots import (
     CAUTIOUS_ROUNDS,
     CROWD_LEAD,
@@ -25,8 +25,8 @@ from snowball.defenses.snowball_plus.joint import judge_together
 from snowball.defenses.snowball_plus.memory import Memory, read_traits, recall_suspects, update_clients
 from snowball.defenses.snowball_plus.method import Ballot, join_suspects, learn_suspects
 from snowball.errors import SettingError
-from snowball.pytree import pack
 from snowball.rng import stream
+from snowball.serialization import pack
 from snowball.testing import check_defense
 from snowball.updates import Layout, Updates
 

@@ -1,0 +1,1 @@
+"""Finding, downloading, reading and caching the files of data sets."""

@@ -1,0 +1,21 @@
+"""NVFlare: a guard in front of its averaging. Needs nvflare 2.9 or later.
+
+`GuardedAggregator` goes into a recipe, `FedAvgRecipe(..., aggregator=GuardedAggregator(...))`. `GuardedFedAvg` is a
+controller of its own for the job API: it also goes on when sites fail or do not answer.
+
+NVFlare rebuilds both on the server from their constructors' parameters and the attributes of the same names. So all
+are named one by one and of plain types: the defense by its name in `snowball.defenses.DEFENSES`, its settings as a
+dict. Clients cannot raise.
+"""
+
+from snowball.errors import MissingExtra
+
+try:
+    from snowball.integrations.nvflare.aggregator import GuardedAggregator
+    from snowball.integrations.nvflare.controller import GuardedFedAvg
+except ImportError as error:
+    raise MissingExtra(
+        f"NVFlare's aggregators need nvflare 2.9 or later, {error}: pip install 'snowball-fl[nvflare]'"
+    ) from error
+
+__all__ = ["GuardedAggregator", "GuardedFedAvg"]

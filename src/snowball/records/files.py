@@ -1,0 +1,147 @@
+"""Atomic files: written whole or not at all, read strictly, and faults told in one sentence."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from snowball.errors import RunError
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
+    line = _dumps(record, sort_keys=True).encode() + b"\n"
+    if path.exists() and not path.is_file():
+        raise RunError(f"{path} cannot be written: it is there and no regular file")
+    with explain_os_errors(path), path.open("a+b", buffering=0) as file:
+        end = _cut_torn_line(file)
+        try:
+            if file.write(line) != len(line):
+                raise OSError("the disk is full")
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
+    """The whole lines of a file, if there is one, each with where it stands; a last line that a crash tore is none."""
+    with explain_os_errors(path):
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        yield line, f"line {number} of {path}"
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a JSON file whole or not at all; numbers that are not finite become null."""
+    write_bytes(Path(path), _dumps(value, indent=2).encode() + b"\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file."""
+    with explain_os_errors(Path(path)):
+        content = Path(path).read_bytes()
+    return loads(content, str(path))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside the file, then swap: whoever reads sees the old content or the new."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    with explain_os_errors(path):
+        if target.exists() and not target.is_file():
+            raise RunError(f"{path} cannot be written: it is there and no regular file")
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)  # noqa: PTH105
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def finite(value: Any) -> Any:
+    """The same plain JSON with null for numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value
+
+
+def conform(
+    value: Any, fields: Mapping[str, Callable[[Any], bool]], fault: str, optional: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """An object from a file, if it has these fields and each passes its check; else `fault`, and why.
+
+    What is shown of a value is on one line, with nothing in it that a terminal would obey.
+    """
+    if not isinstance(value, dict):
+        raise RunError(f"{fault}: an object was expected, got {type(value).__name__}")
+    found = {**(optional or {}), **value}
+    for name, fits in fields.items():
+        if name not in found:
+            raise RunError(f"{fault}: it has no {name!r}")
+        if not fits(found[name]):
+            raise RunError(f"{fault}: its {name!r} cannot be {ascii(found[name])[:60]}")
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def _dumps(value: Any, **layout: Any) -> str:
+    return json.dumps(finite(value), allow_nan=False, **layout)
+
+
+def loads(content: bytes, place: str) -> Any:
+    """What JSON says, with null for numbers that are not finite; `place` is where it stands."""
+    try:
+        return json.loads(content, parse_float=_finite_float, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{place} is not valid JSON: {error}") from error
+
+
+def _finite_float(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _cut_torn_line(file: IO[bytes]) -> int:
+    """Cut what follows the last whole line; where the file ends then."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - 1))
+    if file.read(1) not in (b"", b"\n"):
+        file.seek(0)
+        end = file.truncate(file.read().rfind(b"\n") + 1)
+    return end
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or a whole folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Say what the file system refuses in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{path} cannot be used: {error.strerror or error}") from error

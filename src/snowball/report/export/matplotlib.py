@@ -1,0 +1,331 @@
+"""The figures of sweeps as static pictures, for papers and slides: the same numbers give the same bytes."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from itertools import cycle, product, zip_longest
+from math import ceil, floor, isnan, log10, nan
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from snowball.errors import MissingExtra, RunError, SettingError
+from snowball.records.files import write_bytes
+from snowball.report.audit import visible
+from snowball.report.export.write import file_names
+from snowball.report.figures import Figure, Panel, Series
+from snowball.report.runs import ABSENT
+from snowball.report.sweeps import Sweep
+
+try:
+    from matplotlib import style
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Drawing
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import (
+        EngFormatter,
+        Formatter,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+        PercentFormatter,
+        StrMethodFormatter,
+    )
+except ImportError as error:
+    raise MissingExtra("pictures need matplotlib: pip install 'snowball-fl[figures]'") from error
+
+Look = dict[str, Any]
+
+KINDS = ("svg", "png")
+COLUMN, PAGE = 3.3, 7.0
+"""Inches that a column and a page of a paper are wide: up to two panels side by side fit the one, three the other."""
+
+HEIGHT, BAR, LEGEND = 1.9, 0.14, 0.14
+"""Inches that a panel, one of its bars, and a line of the legend are high."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Okabe and Ito's, which people who confuse colours tell apart; yellow is too faint on white."""
+
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+MARKERS = "osD^vPX"
+BLACK, GREY = "#000000", "#777777"
+HEAT = "cividis"
+MOST_TICKS, CROWD = 8, 150
+TITLE, NAME, TICK, LETTERS = 96, 48, 20, 15
+"""Characters of a title, a name and a name beside an axis that are shown, and those of a title to an inch."""
+
+BARS: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
+SMALL: Look = {"fontsize": 6, "va": "center", "color": GREY}
+
+LOOKS: dict[str, Look] = {
+    "snowball": {"color": COLOURS[1], "linewidth": 1.8, "zorder": 3},
+    "ideal": {"color": GREY, "linestyle": DASHES[1]},
+    "fedavg": {"color": GREY, "linestyle": DASHES[2]},
+    "benign": {"color": COLOURS[0], "marker": "o"},
+    "benign, elected": {"color": COLOURS[0], "marker": "o"},
+    "benign, left out": {"color": COLOURS[0], "marker": "o", "markerfacecolor": "none"},
+    "learned": {"color": BLACK, "marker": "x", "zorder": 3},
+    "infected": {"color": COLOURS[1], "marker": "^"},
+    "infected, elected": {"color": COLOURS[1], "marker": "^"},
+    "infected, left out": {"color": COLOURS[1], "marker": "^", "markerfacecolor": "none"},
+    "both benign": {"color": COLOURS[0]},
+    "benign and infected": {"color": COLOURS[3], "linestyle": DASHES[1]},
+    "both infected": {"color": COLOURS[1], "linestyle": DASHES[2]},
+}
+"""How series look that mean the same in every figure; others take the next colour."""
+
+STYLE: dict[str, Any] = {
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 300,
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.5,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": BLACK,
+    "ytick.labelcolor": BLACK,
+    "xtick.major.size": 2,
+    "ytick.major.size": 2,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3,
+    "text.parse_math": False,  # names are no formulas
+    "svg.hashsalt": "snowball",  # else names inside the file are random
+}
+
+
+def write_pictures(
+    sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
+) -> list[Path]:
+    """Draw the figure of every sweep that has one, each beside the table that `write_exports` makes; the files."""
+    if kind not in KINDS:
+        raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
+    paths = [Path(folder) / f"{name}.{kind}" for name in file_names([sweep.name for sweep in sweeps])]
+    drawn = {path: figure for path, figure in zip(paths, figures, strict=True) if figure}
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
+    for path, figure in drawn.items():
+        write_bytes(path, picture(figure, kind))
+    return list(drawn)
+
+
+def picture(figure: Figure, kind: str = "svg") -> bytes:
+    """A figure as the content of a file."""
+    undated = {"Date": None} if kind == "svg" else {}
+    file = BytesIO()
+    with style.context(["default", STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a box stands for a letter that the font has not
+        draw(figure).savefig(file, format=kind, metadata={"Title": visible(figure.title), **undated})
+    return file.getvalue()
+
+
+def draw(figure: Figure) -> Drawing:
+    """A figure's panels side by side, over what their colours mean."""
+    columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
+    rows, width = ceil(len(figure.panels) / columns), COLUMN if columns < 3 else PAGE
+    drawing, looks = Drawing(), looks_of(figure)
+    places = drawing.subplots(rows, columns, squeeze=False, sharey=_is_shared(figure))
+    for axes, panel in zip_longest(places.flat, figure.panels):
+        if panel is None:
+            axes.remove()
+            continue
+        DRAWERS[figure.kind](axes, panel, figure, looks)
+        axes.set_title(fill(visible(panel.title, TITLE), int(LETTERS * width / columns), break_on_hyphens=False))
+    if figure.unit == "%" and figure.kind in ("lines", "curves"):
+        low, high = places[0, 0].get_ylim()  # of all panels, which share it
+        places[0, 0].set_ylim(max(low, -0.02), min(high, 1.02))
+    _name_axes(drawing, places, figure)
+    legend = _name_looks(drawing, figure, looks, width)
+    drawing.set_size_inches(width, rows * _height(figure) + LEGEND * legend)
+    return drawing
+
+
+def _is_shared(figure: Figure) -> bool:
+    """Whether the y axes of all panels show the same: numbers of one metric, or the same names."""
+    frames = {
+        repr([(line.name, [point.x for point in line.points]) for line in panel.series]) for panel in figure.panels
+    }
+    return figure.kind in ("lines", "curves") or (figure.kind in ("bars", "heat") and len(frames) == 1)
+
+
+def looks_of(figure: Figure) -> dict[str, Look]:
+    """How each series looks, in every panel alike."""
+    names = dict.fromkeys(series.name for panel in figure.panels for series in panel.series)
+    taken = {LOOKS[name]["color"] for name in names if name in LOOKS}
+    free = product(DASHES, [colour for colour in COLOURS if colour not in taken])
+    others = ({"color": colour, "linestyle": dash} for dash, colour in cycle(free))
+    markers = cycle(MARKERS)
+    return {name: {"marker": next(markers), **(LOOKS.get(name) or next(others))} for name in names}
+
+
+def _lines(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    values = list(dict.fromkeys(point.x for series in panel.series for point in series.points))
+    for series in panel.series:
+        x, y, spread = _known(series)
+        places = list(map(values.index, x)) if _named(values) else x
+        axes.errorbar(places, y, spread, capsize=1.5, elinewidth=0.7, **looks[series.name])
+    if _named(values):
+        axes.set_xticks(range(len(values)), [visible(_word(value), TICK) for value in values])
+    elif len(values) <= MOST_TICKS and "x" not in figure.logarithmic:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+    _scale(axes, figure)
+
+
+def _curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    for series in panel.series:
+        x, y, spread = _known(series)
+        look = looks[series.name] | ({"marker": ""} if len(x) > 1 else {})
+        axes.plot(x, y, **look)
+        if any(spread):
+            low, high = ([mean + sign * each for mean, each in zip(y, spread, strict=True)] for sign in (-1, 1))
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if figure.kind == "distances":
+        axes.set_ylim(0)
+    _scale(axes, figure)
+
+
+def _bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    """Bars that lie, so that names can be read."""
+    points = [point for series in panel.series for point in series.points]
+    numbers = [nan if point.y is None else point.y for point in points]
+    axes.barh(range(len(points)), numbers, xerr=[point.spread or 0 for point in points], **BARS)
+    for place, point in enumerate(points):
+        if point.y is not None:
+            words = f"{point.y:.1%}" if figure.unit == "%" else f"{point.y:.2g}"
+            axes.annotate(words, (point.y + (point.spread or 0), place), (2, 0), textcoords="offset points", **SMALL)
+    axes.set_yticks(range(len(points)), [visible(_word(point.x), TICK) for point in points])
+    axes.grid(visible=False, axis="y")
+    axes.set_ylim(len(points) - 0.5, -0.5)
+    axes.margins(x=0.25)
+    if "y" in figure.logarithmic:
+        axes.set_xscale("log")
+        axes.set_xlim(*_decades(figure))
+        _label_powers(axes.xaxis, StrMethodFormatter("{x:g}"))
+    else:
+        axes.set_xlim(0)
+    if figure.unit == "%":
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+
+
+def _heat(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    values = list(dict.fromkeys(point.x for series in panel.series for point in series.points))
+    cells = [{point.x: point.y for point in series.points} for series in panel.series]
+    numbers = [[nan if (number := row.get(value)) is None else number for value in values] for row in cells]
+    every = [point.y for each in figure.panels for series in each.series for point in series.points if point.y]
+    top = 1.0 if figure.unit == "%" else max(every, default=1.0)
+    axes.imshow(numbers, HEAT, aspect="auto", vmin=0, vmax=top, origin="lower")
+    for (row, column), number in np.ndenumerate(numbers):
+        words = ABSENT if isnan(number) else f"{100 * number:.1f}" if figure.unit == "%" else f"{number:.2g}"
+        axes.text(column, row, words, ha="center", va="center", color="white" if number < top / 2 else BLACK)
+    axes.set_xticks(range(len(values)), [visible(_word(value), TICK) for value in values])
+    axes.set_yticks(range(len(cells)), [visible(series.name, TICK) for series in panel.series])
+    axes.grid(visible=False)
+
+
+def _scatter(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    crowded = sum(len(series.points) for series in panel.series) > CROWD
+    marks = {"linestyle": "", "markeredgewidth": 0.7, "markersize": 1.8 if crowded else 3}
+    for series in panel.series:
+        x, y, _ = _known(series)
+        axes.plot(x, y, **looks[series.name] | marks)
+    axes.set_aspect("equal", "datalim")
+    axes.tick_params(labelbottom=False, labelleft=False, length=0)
+
+
+DRAWERS: dict[str, Callable[[Axes, Panel, Figure, Mapping[str, Look]], None]] = {
+    "lines": _lines,
+    "heat": _heat,
+    "bars": _bars,
+    "curves": _curves,
+    "scatter": _scatter,
+    "distances": _curves,
+}
+"""What draws a panel of each kind."""
+
+
+def _known(series: Series) -> tuple[list[Any], list[float], list[float]]:
+    """Places, numbers and spreads of the points that have a number."""
+    known = [(point.x, point.y, point.spread or 0.0) for point in series.points if point.y is not None]
+    return [x for x, _, _ in known], [y for _, y, _ in known], [spread for _, _, spread in known]
+
+
+def _named(values: Sequence[float | str]) -> bool:
+    return any(isinstance(value, str) for value in values)
+
+
+def _word(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _scale(axes: Axes, figure: Figure) -> None:
+    if "x" in figure.logarithmic:
+        axes.set_xscale("log")
+        _label_powers(axes.xaxis, EngFormatter(sep=""))
+    if "y" in figure.logarithmic:
+        axes.set_yscale("log")
+        _label_powers(axes.yaxis, StrMethodFormatter("{x:g}"))
+    if figure.unit == "%":
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+
+
+def _decades(figure: Figure) -> tuple[float, float]:
+    """From where to where logarithmic bars go, in all panels alike: a bar's length means little otherwise."""
+    every = [point.y for panel in figure.panels for series in panel.series for point in series.points]
+    numbers = [number for number in every if number and number > 0] or [1.0]
+    low = 10 ** floor(log10(min(numbers)) - 0.1)
+    return low, low * (max(numbers) / low) ** 1.3  # with room for the numbers beside the bars
+
+
+def _label_powers(axis: Axis, formatter: Formatter) -> None:
+    """Label a logarithmic axis in plain figures, between powers of ten too where it has few of them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(formatter)
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _name_axes(drawing: Drawing, places: np.ndarray, figure: Figure) -> None:
+    across, up = (figure.y, "") if figure.kind == "bars" else (figure.x, figure.y)
+    note = f"({figure.unfinished} of the runs are not finished)" if figure.unfinished else ""
+    drawing.supxlabel("\n".join(filter(None, (visible(across), note))), fontsize=7)
+    for axes in places[:, 0]:
+        axes.set_ylabel(visible(up))
+    if figure.kind == "heat":
+        drawing.suptitle(visible(figure.value + (", %" if figure.unit == "%" else "")), fontsize=7)
+
+
+def _name_looks(drawing: Drawing, figure: Figure, looks: Mapping[str, Look], width: float) -> int:
+    """Add a legend where there is something to tell apart; the lines that it takes."""
+    if len(looks) < 2 or figure.kind in ("heat", "bars"):
+        return 0
+    columns = max(1, int(width / (0.35 + 0.05 * min(NAME, max(map(len, looks))))))
+    marked = figure.kind in ("lines", "scatter")
+    only = {"linestyle": ""} if figure.kind == "scatter" else {} if marked else {"marker": ""}
+    handles = [Line2D([], [], label=visible(name, NAME), **look | only) for name, look in looks.items()]
+    drawing.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=1.8, columnspacing=1)
+    return ceil(len(looks) / columns)
+
+
+def _height(figure: Figure) -> float:
+    if figure.kind != "bars":
+        return HEIGHT
+    return 0.6 + BAR * max(len(series.points) for panel in figure.panels for series in panel.series)

@@ -1,0 +1,42 @@
+"""Writes the tables of sweeps to files, in every format."""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import chain, count
+from pathlib import Path
+
+from snowball.errors import RunError
+from snowball.records.files import write_bytes
+from snowball.report.export.csv import as_csv
+from snowball.report.export.latex import as_latex
+from snowball.report.export.markdown import as_markdown
+from snowball.report.sweeps import Sweep
+from snowball.report.tables import Grid, grid_of
+
+EXPORTS: dict[str, Callable[[Grid], str]] = {"csv": as_csv, "md": as_markdown, "tex": as_latex}
+"""What a grid is written as, by the ending of the file."""
+
+
+def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
+    """Write the table of every sweep in every format, and say which files there are now."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
+    written = []
+    for sweep, name in zip(sweeps, file_names([sweep.name for sweep in sweeps]), strict=True):
+        grid = grid_of(sweep)
+        for ending, export in EXPORTS.items():
+            written.append(Path(folder) / f"{name}.{ending}")
+            write_bytes(written[-1], export(grid).encode())
+    return written
+
+
+def file_names(names: Sequence[str]) -> list[str]:
+    """Names that are files' in one folder, however odd the names are, each another."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:100]
+        numbered = (f"{plain}-{number}" for number in count(2))
+        found.append(next(each for each in chain([plain], numbered) if each not in found))
+    return found

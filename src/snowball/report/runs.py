@@ -1,0 +1,257 @@
+"""The table of runs: one row a run, from its summary, or from its rounds where it has none yet."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from snowball.errors import RunError
+from snowball.records.files import conform, read_lines
+from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, summarise
+
+STAGES = ("train", "defense", "evaluate")
+"""What a round's time is made of; other times of a record are parts of these."""
+
+MOST_SECONDS = 1e9
+"""A time that is believed."""
+
+SWEEPS = "sweeps"
+"""The folder of sweeps' manifests, beside their runs."""
+
+ABSENT = "–"  # noqa: RUF001
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run's numbers; accuracies and rates are fractions, None where there is nothing to measure.
+
+    Attributes:
+        dropped: how often each client was dropped, by reason.
+        kept: the rounds that left the global model as it was.
+    """
+
+    name: str
+    defense: str
+    rounds: int
+    finished: bool
+    best_round: int | None
+    best_main_accuracy: float | None
+    best_backdoor_accuracy: float | None
+    last_main_accuracy: float | None
+    last_backdoor_accuracy: float | None
+    false_positive_rate: float | None
+    false_negative_rate: float | None
+    seconds: float
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    kept: Sequence[int] = ()
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, a cell for each of `HEADERS`."""
+        return tuple(show(self) for show in COLUMNS.values())
+
+
+def percent(value: float | None) -> str:
+    """A fraction as people read it."""
+    return ABSENT if value is None else f"{100 * value:.1f}%"
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it."""
+    if seconds < 600:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "Run": lambda row: row.name,
+    "Defense": lambda row: row.defense,
+    "Rounds": lambda row: f"{row.rounds}" if row.finished else f"{row.rounds}, unfinished",
+    "Best round": lambda row: ABSENT if row.best_round is None else f"{row.best_round}",
+    "Main accuracy, best": lambda row: percent(row.best_main_accuracy),
+    "Backdoor, that round": lambda row: percent(row.best_backdoor_accuracy),
+    "Main accuracy, last": lambda row: percent(row.last_main_accuracy),
+    "Backdoor, last": lambda row: percent(row.last_backdoor_accuracy),
+    "Infected elected": lambda row: percent(row.false_positive_rate),
+    "Benign left out": lambda row: percent(row.false_negative_rate),
+    "Time": lambda row: duration(row.seconds),
+}
+
+HEADERS = tuple(COLUMNS)
+"""The table's headings, in order."""
+
+
+@contextmanager
+def noting(faults: list[str] | None) -> Iterator[None]:
+    """Go on after what cannot be used, with its sentence among the faults; without such a list it is an error."""
+    try:
+        yield
+    except (RunError, OSError) as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
+
+
+def table(folders: Sequence[RunFolder], faults: list[str] | None = None) -> list[Row]:
+    """One row a run, in the order given; a run that cannot be read is an error, or one of the faults."""
+    rows = []
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        with noting(faults):
+            rows.append(_row(name, folder))
+    return rows
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The table for a README or a pull request."""
+    ruler = ("---",) * 2 + ("---:",) * (len(HEADERS) - 2)
+    lines = (HEADERS, ruler, *(map(markdown_text, row.cells()) for row in rows))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> list[RunFolder]:
+    """The runs in these folders, however deep, each once: by folder as given, then by path.
+
+    Where there is none, or one that cannot be opened, that is an error, or one of the faults.
+    """
+    found: dict[Path, RunFolder] = {}
+    for path in map(Path, paths):
+        inside = [path] if _holds_run(path) else sorted(filter(_holds_run, (file.parent for file in path.rglob(RUN))))
+        with noting(faults):
+            if not inside:
+                raise RunError(f"there is no run in {path}: no folder in it has a {RUN}")
+        for folder in inside:
+            with noting(faults):
+                found.setdefault(folder.resolve(), RunFolder.open(folder))
+    return list(found.values())
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether there is a run in it; of manifests beside runs, one may be called as a run's file is."""
+    return (folder / RUN).is_file() and (folder.name != SWEEPS or (folder / ROUNDS).exists())
+
+
+def count_rounds(folder: RunFolder) -> int:
+    """How many rounds are on record."""
+    return sum(1 for _ in read_lines(folder.path / ROUNDS))
+
+
+def read_summary(folder: RunFolder) -> dict[str, Any] | None:
+    """How the run ended, None while it has not; a summary that lacks something is an error.
+
+    `top_down` may be missing: summaries of earlier versions have none.
+    """
+    if (summary := folder.summary()) is None:
+        return None
+    unless_given: dict[str, Any] = {"dropped": {}, "kept": []}
+    said = f"{folder.path / SUMMARY} is of another version"
+    conform(summary, SUMMARY_FIELDS, said, {**unless_given, "top_down": None})
+    return {**unless_given, **summary}
+
+
+def _is_headline(value: Any) -> bool:
+    accuracies = ("main_accuracy", "backdoor_accuracy")
+    return value is None or (
+        isinstance(value, dict)
+        and isinstance(value.get("round"), int)
+        and all(name in value and _is_share(value[name]) for name in accuracies)
+    )
+
+
+def _is_top_down(value: Any) -> bool:
+    rates = ("false_positive_rate", "false_negative_rate")
+    return value is None or (
+        isinstance(value, dict) and all(name in value and _is_share(value[name]) for name in rates)
+    )
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(count) is int and count > 0 for count in value.values())
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or is_between(value, 1)
+
+
+def is_between(value: Any, most: float) -> bool:
+    """Whether it is a number from zero to this."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+
+
+SUMMARY_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "best": _is_headline,
+    "last": _is_headline,
+    "false_positive_rate": _is_share,
+    "false_negative_rate": _is_share,
+    "top_down": _is_top_down,
+    "seconds": lambda value: isinstance(value, dict) and all(is_between(time, MOST_SECONDS) for time in value.values()),
+    "dropped": lambda value: isinstance(value, dict) and all(map(_are_counts, value.values())),
+    "kept": lambda value: isinstance(value, list) and all(type(round) is int for round in value),
+}
+"""What a summary holds, and the check of each."""
+
+
+def run_names(folders: Sequence[RunFolder]) -> list[str]:
+    """The folders' own names, or as much of their paths as it takes to tell them apart."""
+    paths = [folder.path.resolve() for folder in folders]
+    names = [path.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath(paths)
+    return [path.relative_to(shared).as_posix() for path in paths]
+
+
+def distinct(folders: Sequence[RunFolder], pick: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[str]]]:
+    """What is picked from the runs' records, each once, and the names of the runs that have it."""
+    found: dict[str, tuple[Any, list[str]]] = {}
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        value = pick(folder.run)
+        found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(name)
+    return list(found.values())
+
+
+def setting_name(run: dict[str, Any], setting: str) -> str:
+    """The name of a run's defense, attack, ...: a plain string or an object that has a name."""
+    settings = run.get("settings")
+    value = settings.get(setting) if isinstance(settings, dict) else None
+    name = value.get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else ABSENT
+
+
+def _row(name: str, folder: RunFolder) -> Row:
+    rounds = count_rounds(folder)
+    summary, finished = _ending(folder, rounds)
+    best, last = summary["best"] or {}, summary["last"] or {}
+    return Row(
+        name=name,
+        defense=setting_name(folder.run, "defense"),
+        rounds=rounds,
+        finished=finished,
+        best_round=best.get("round"),
+        best_main_accuracy=best.get("main_accuracy"),
+        best_backdoor_accuracy=best.get("backdoor_accuracy"),
+        last_main_accuracy=last.get("main_accuracy"),
+        last_backdoor_accuracy=last.get("backdoor_accuracy"),
+        false_positive_rate=summary["false_positive_rate"],
+        false_negative_rate=summary["false_negative_rate"],
+        seconds=sum(summary["seconds"].get(stage, 0.0) for stage in STAGES),
+        dropped=summary.get("dropped", {}),
+        kept=summary.get("kept", ()),
+    )
+
+
+def _ending(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], bool]:
+    """The summary of a run so far, and whether it is finished; one of other rounds or another version is made anew."""
+    settings = folder.run.get("settings")
+    whole = not isinstance(settings, dict) or settings.get("rounds", rounds) == rounds
+    with suppress(RunError):
+        if whole and (summary := read_summary(folder)) is not None:
+            return summary, True
+    return summarise(folder.rounds()), whole and (folder.path / SUMMARY).exists()
+
+
+def markdown_text(text: str) -> str:
+    """Text that cannot end its cell, start a tag, a link or a formula, name somebody, or format itself."""
+    return "".join(f"\\{letter}" if letter in "\\|`*_<>[]~$&#@:" else letter for letter in " ".join(text.split()))

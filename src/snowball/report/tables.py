@@ -1,0 +1,179 @@
+"""A sweep as a table: mean and spread over the seeds in every cell, and the published number beside."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from snowball.report.audit import visible
+from snowball.report.runs import ABSENT
+from snowball.report.sweeps import METRICS, Run, Sweep, layout, place, published_numbers
+
+UNREALISTIC = ("ideal", "fedavg")
+"""The approach that knows who is malicious, and the one that defends nothing."""
+
+FAR = 0.1
+"""A mean over this far from the published number, ten points, is another result."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs that differ in their seed alone.
+
+    Attributes:
+        values: a metric's numbers, one for each of the runs that has it.
+        runs: names of the finished runs.
+        expected: how many runs the sweep asks for.
+        published: the paper's numbers by metric.
+        at: the settings that all the runs share.
+        failed: the sentences of the runs that failed, by name.
+        broken: those of the runs that cannot be used.
+    """
+
+    values: dict[str, list[float]]
+    runs: list[str]
+    expected: int
+    published: dict[str, float]
+    at: dict[str, Any] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
+
+    def mean(self, metric: str) -> float | None:
+        """The mean over the runs; None where there is no number."""
+        values = self.values.get(metric)
+        return fmean(values) if values else None
+
+    def spread(self, metric: str) -> float | None:
+        """The sample standard deviation over the runs; None for fewer than two."""
+        values = self.values.get(metric, [])
+        return stdev(values) if len(values) > 1 else None
+
+    def difference(self, metric: str) -> float | None:
+        """The mean less the published number; None unless there are both."""
+        mean, published = self.mean(metric), self.published.get(metric)
+        return None if mean is None or published is None else mean - published
+
+    def compared(self, metric: str) -> Literal["better", "worse", "alike"] | None:
+        """How the mean stands to the published number: better or worse by over ten points, or alike."""
+        difference = self.difference(metric)
+        if difference is None:
+            return None
+        if abs(difference) <= FAR:
+            return "alike"
+        return "better" if (difference > 0) == METRICS[metric].higher_is_better else "worse"
+
+    def missing(self) -> str:
+        """How many of the runs are there, where some are not."""
+        if len(self.runs) == self.expected:
+            return ""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"{len(self.runs)} of {self.expected}{failed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of cells.
+
+    Attributes:
+        row_names: paths of the settings that the rows differ in.
+        row_labels: a text a row and path.
+        metrics: names of what stands in every cell, the one that counts first.
+        cells: by row, then by column.
+        best: (row, column) of the best realistic approach, by the first metric, wherever there are several.
+    """
+
+    title: str
+    row_names: list[str]
+    row_labels: list[tuple[str, ...]]
+    column_names: list[str]
+    column_labels: list[tuple[str, ...]]
+    metrics: list[str]
+    cells: list[list[Cell]]
+    best: frozenset[tuple[int, int]]
+
+
+def grid_of(sweep: Sweep) -> Grid:
+    """The sweep as its [table] says, or else with a row a defense."""
+    row_names, column_names, metrics = layout(sweep)
+    rows, columns = _ordered(sweep.runs, row_names), _ordered(sweep.runs, column_names)
+    numbers = published_numbers()[sweep.published]["numbers"] if sweep.published else []
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in sweep.runs:
+        groups.setdefault((place(run, row_names), place(run, column_names)), []).append(run)
+    cells = [[_cell(groups.get((row, column), []), metrics, numbers) for column in columns] for row in rows]
+    return Grid(
+        title=sweep.title,
+        row_names=list(map(visible, row_names)),
+        row_labels=list(rows.values()),
+        column_names=list(map(visible, column_names)),
+        column_labels=list(columns.values()),
+        metrics=metrics,
+        cells=cells,
+        best=_best(cells, metrics[0]),
+    )
+
+
+def _ordered(runs: Sequence[Run], paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Every place along these paths with its labels: the first path varies slowest, its values as they first appear."""
+    ranks = [
+        {key: rank for rank, key in enumerate(dict.fromkeys(place(run, [path]) for run in runs))} for path in paths
+    ]
+    found = {place(run, paths): run for run in runs}
+
+    def order(key: str) -> list[int]:
+        return [rank[place(found[key], [path])] for rank, path in zip(ranks, paths, strict=True)]
+
+    return {key: tuple(_label(found[key].at.get(path)) for path in paths) for key in sorted(found, key=order)}
+
+
+def _label(value: Any) -> str:
+    """A setting's value as a heading."""
+    return ABSENT if value is None else visible(value if isinstance(value, str) else json.dumps(value))
+
+
+def _cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> Cell:
+    finished = [run for run in runs if run.state == "finished"]
+    at = _shared([run.at for run in runs])
+    return Cell(
+        values={name: [run.metrics[name] for run in finished if name in run.metrics] for name in metrics},
+        runs=[run.name for run in finished],
+        expected=len(runs),
+        published=_published(at, metrics, numbers),
+        at=at,
+        failed={run.name: run.sentence for run in runs if run.state == "failed"},
+        broken=tuple(run.sentence for run in runs if run.state == "broken"),
+    )
+
+
+def _shared(places: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all places have in common."""
+    first = places[0] if places else {}
+    return {path: value for path, value in first.items() if all(at.get(path) == value for at in places)}
+
+
+def _published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """The numbers that stand at these settings in the paper."""
+    for entry in numbers:
+        if entry["at"].items() <= at.items():
+            return {name: entry[name] for name in metrics if name in entry}
+    return {}
+
+
+def _best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[int, int]]:
+    """Where the best means stand, ties too: a cell's rivals are those that differ from it in their defense alone."""
+    rivals: dict[str, dict[tuple[int, int], float]] = {}
+    for row, line in enumerate(cells):
+        for column, cell in enumerate(line):
+            mean = cell.mean(metric)
+            if mean is not None and cell.at.get("defense.name", "ideal") not in UNREALISTIC:
+                rivals.setdefault(_conditions(cell), {})[row, column] = mean
+    choose = max if METRICS[metric].higher_is_better else min
+    contests = (means for means in rivals.values() if len(means) > 1)
+    return frozenset(at for means in contests for at, mean in means.items() if mean == choose(means.values()))
+
+
+def _conditions(cell: Cell) -> str:
+    """What a cell's defense has to cope with."""
+    own = ("defense.", "seed")
+    return json.dumps({path: value for path, value in cell.at.items() if not path.startswith(own)}, sort_keys=True)

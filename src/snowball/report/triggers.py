@@ -1,0 +1,135 @@
+"""What the attackers' triggers look like, as the runs' records have it; nothing in a record is taken on trust."""
+
+import base64
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snowball.records.run import RunFolder
+from snowball.report.data import Fact
+from snowball.report.prose import listing
+from snowball.report.runs import ABSENT, distinct
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+LONGEST, WIDEST = 1 << 18, 256
+"""Characters of a picture, and pixels across and down, at most: a small file may unpack to a huge picture."""
+
+LARGE, SMALL = 160, 96
+"""Pixels on the page that a picture and a part of one are enlarged to at most: two fit side by side on a phone."""
+
+MOST = 50
+"""Parts of a trigger and words of a text that are shown at most."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of the page: its address, which holds it whole, and its size there."""
+
+    title: str
+    address: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A text of the page, as pairs of a word and whether it is the trigger's."""
+
+    title: str
+    words: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One trigger on one sample: pictures, and parts where it has some, or texts."""
+
+    name: str
+    caption: str
+    runs: Fact
+    pictures: tuple[Picture, ...] = ()
+    parts: tuple[Picture, ...] = ()
+    texts: tuple[Quote, ...] = ()
+
+
+def figures(folders: Sequence[RunFolder]) -> list[Figure]:
+    """A figure a distinct trigger of the runs that record one."""
+    triggers = distinct(folders, lambda run: run.get("trigger"))
+    shown = (_figure(record, runs) for record, runs in triggers if isinstance(record, dict))
+    return [figure for figure in shown if figure.pictures or figure.texts]
+
+
+def _figure(record: dict[str, Any], runs: list[str]) -> Figure:
+    image, text = _object(record.get("picture")), _object(record.get("text"))
+    pictures = _pictures([("clean", image.get("clean")), ("stamped", image.get("stamped"))], LARGE)
+    parts = [(f"part {number}", part) for number, part in enumerate(_list(image.get("parts")), 1)]
+    return Figure(
+        name=_text(record.get("name")),
+        caption=_caption(record, image),
+        runs=Fact(listing(runs), ", ".join(runs)),
+        pictures=pictures if len(pictures) == 2 else (),
+        parts=_pictures(parts, SMALL),
+        texts=_quotes(text) if _list(text.get("stamped")) else (),
+    )
+
+
+def _pictures(entries: Iterable[tuple[str, Any]], room: int) -> tuple[Picture, ...]:
+    made = (picture(title, content, room) for title, content in entries)
+    return tuple(each for each in made if each)
+
+
+def picture(title: str, content: Any, room: int) -> Picture | None:
+    """A PNG file in base64 as an image of the page, in whole pixels a pixel; None where it is none of a fair size."""
+    if not isinstance(content, str) or len(content) > LONGEST:
+        return None
+    try:
+        file = base64.b64decode(content, validate=True)
+        width, height = struct.unpack(">II", file[16:24])  # of the header, which comes first
+    except (ValueError, struct.error):
+        return None
+    if not file.startswith(SIGNATURE) or not (0 < width <= WIDEST and 0 < height <= WIDEST):
+        return None
+    times = max(1, room // max(width, height))
+    address = f"data:image/png;base64,{base64.b64encode(file).decode()}"
+    return Picture(title, address, times * width, times * height)
+
+
+def _quotes(text: dict[str, Any]) -> tuple[Quote, ...]:
+    clean, stamped, changed = (_list(text.get(name)) for name in ("clean", "stamped", "changed"))
+    return (
+        Quote("clean", tuple((_text(word), False) for word in clean)),
+        Quote("stamped", tuple((_text(word), place in changed) for place, word in enumerate(stamped))),
+    )
+
+
+def _caption(record: dict[str, Any], image: dict[str, Any]) -> str:
+    summary = _text(record.get("summary") or "")
+    label, target, changed = (
+        _number(each) for each in (record.get("label"), record.get("target"), image.get("changed"))
+    )
+    return "".join(
+        (
+            summary and f"{summary[0].upper()}{summary[1:]}. ",
+            f"A sample of {_text(record.get('data'))}",
+            label and f", class {label}",
+            target and f", which the attackers want to be taken for class {target}",
+            changed and f"; {changed} of its pixels change",
+            "; attackers may share out its parts." if _list(image.get("parts")) else ".",
+        )
+    )
+
+
+def _number(value: Any) -> str:
+    return f"{value}" if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value[:MOST] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ABSENT

@@ -1,0 +1,83 @@
+"""Pages of one file: a template, a style, scripts and data, which ask the network for nothing."""
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from snowball.records.files import finite, write_bytes
+
+POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+)
+"""What a page may do: nothing but show itself and run its own scripts."""
+
+
+def write_page(
+    path: str | Path,
+    template: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: Any,
+    library: str = "",
+    **values: Any,
+) -> None:
+    """Write a page; all but styles and scripts is text that cannot become markup.
+
+    A library is a script that goes into the page packed; one of the other scripts unpacks and starts it.
+    """
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string(template).render(
+        values,
+        data=Markup(safe_json(data)),
+        style=Markup("\n".join(styles)),
+        scripts=list(map(Markup, scripts)),
+        library=pack(library),
+        policy=Markup(POLICY + " ".join(map(digest, [*scripts, *filter(None, [library])]))),
+    )
+    write_bytes(Path(path), text.encode(errors="backslashreplace"))  # names may hold what UTF-8 cannot
+
+
+def asset(name: str) -> str:
+    """A file of this package."""
+    return (files("snowball.report.web") / "assets" / name).read_text(encoding="utf-8")
+
+
+def bundle(*names: str) -> str:
+    """Scripts of this package as one, in a scope of its own."""
+    return f'"use strict";\n(() => {{\n{"".join(map(asset, names))}}})();\n'
+
+
+def pack(text: str) -> str:
+    """A text as deflate makes it, in letters that are text anywhere; the page's script has the way back."""
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def digest(script: str) -> str:
+    """A script's source expression for the page's content policy: no other script runs, wherever it comes from."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def safe_json(value: Any) -> str:
+    """JSON that is still JSON inside a script element, whatever names are in it."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only: no U+2028 gets through
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def short(value: Any, digits: int = 5) -> Any:
+    """The same numbers in a few digits."""
+    if isinstance(value, list):
+        return [_rounded(entry, digits) if isinstance(entry, float) else short(entry, digits) for entry in value]
+    return _rounded(value, digits) if isinstance(value, float) else value
+
+
+def _rounded(value: float, digits: int) -> float | int:
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

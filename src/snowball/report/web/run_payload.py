@@ -1,0 +1,72 @@
+"""A run as the page draws it: packed, since a page of a hundred runs opens few of them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from snowball.records.run import Record
+from snowball.report.runs import STAGES
+from snowball.report.web.html import pack, short
+
+MOST_FACTS = 24
+"""Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
+
+DIGITS = 4
+"""Of every number: no screen shows more, and a fifth of the page would be the next."""
+
+
+def packed(run: dict[str, Any], records: Sequence[Record]) -> str:
+    """A run's rounds and settings in letters."""
+    return pack(json.dumps(block(run, records), separators=(",", ":")))
+
+
+def block(run: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+    """What the page draws of a run."""
+    return {"rounds": [_round(record) for record in records], "settings": _settings(run)}
+
+
+def _round(record: Record) -> dict[str, Any]:
+    columns, numbers = _facts(record)
+    return {
+        "round": record["round"],
+        "main": short(record["main_accuracy"], DIGITS),
+        "backdoor": short(record["backdoor_accuracy"], DIGITS),
+        "falsePositive": short(record["false_positive_rate"], DIGITS),
+        "falseNegative": short(record["false_negative_rate"], DIGITS),
+        "seconds": [short(record["seconds"].get(stage), DIGITS) for stage in STAGES],
+        "clients": record["participants"],
+        "malicious": [int(bad) for bad in record["malicious"]],
+        "elected": [int(chosen) for chosen in record["elected"]],
+        "map": short(record["map"], DIGITS),
+        "columns": columns,
+        "numbers": numbers,
+        "dropped": record.get("dropped", {}),
+        "kept": record.get("kept"),
+    }
+
+
+def _facts(record: Record) -> tuple[dict[str, list[Any]], dict[str, float]]:
+    """The facts that are a number a participant, and those that are one number; others have no place on the page."""
+    names = [name for name in record["facts"] if not name.startswith("seconds.")]
+    names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
+    facts = {name: record["facts"][name] for name in names}
+    columns = {name: fact for name, fact in facts.items() if _is_column(fact, len(record["participants"]))}
+    numbers = {name: fact for name, fact in facts.items() if isinstance(fact, int | float)}
+    return _first(columns), _first(numbers)
+
+
+def _first(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: short(fact, DIGITS) for name, fact in list(facts.items())[:MOST_FACTS]}
+
+
+def _is_column(fact: Any, length: int) -> bool:
+    return (
+        isinstance(fact, list)
+        and len(fact) == length
+        and all(entry is None or isinstance(entry, int | float) for entry in fact)
+    )
+
+
+def _settings(run: dict[str, Any]) -> str:
+    """A run's record but for its trigger, which has a place of its own on the page."""
+    return json.dumps({name: value for name, value in run.items() if name != "trigger"}, indent=2)

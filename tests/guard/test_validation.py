@@ -1,0 +1,84 @@
+"""What is averaged and not judged: running statistics, and tensors that the operator says nobody trains."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from snowball.data import load
+from snowball.defenses import FedAvg
+from snowball.guard import Guard, Reply
+from snowball.guard.validation import sanitise
+
+SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
+MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
+
+
+def network() -> nn.Module:
+    layers = [nn.Conv2d(1, 8, 5, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)]
+    return nn.Sequential(*layers)
+
+
+def trained(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """A model's state after an epoch."""
+    model = network()
+    model.load_state_dict(state)
+    optimiser = torch.optim.SGD(model.parameters(), 0.05)
+    for batch in torch.arange(len(labels)).split(10):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(inputs[batch]), labels[batch]).backward()
+        optimiser.step()
+    return model.state_dict()
+
+
+def test_honest_clients_with_one_label_each_keep_their_statistics_in_bounds() -> None:
+    dataset = load("mnist-sample")
+    inputs, labels = dataset.normalise(dataset.train.inputs), dataset.train.labels
+    shards = [(labels == label).nonzero().flatten()[: 20 + 10 * label] for label in range(10)]
+    shards += [torch.arange(start, start + 100) for start in range(0, 1000, 100)]  # as many with all labels
+    model = network().state_dict()
+    guard = Guard(FedAvg())
+    for _ in range(4):
+        replies = [
+            Reply(str(number), len(shard), trained(model, inputs[shard], labels[shard]))
+            for number, shard in enumerate(shards)
+        ]
+        judgement = guard(model, replies)
+        assert judgement.entry["dropped"] == []
+        model = judgement.tensors
+
+
+def test_what_most_leave_alone_nobody_may_move() -> None:
+    frozen = {"last_bias": MODEL["last.bias"] + 1, "first_weight": MODEL["first.weight"]}
+    model = {**MODEL, "last.bias": frozen["last_bias"]}
+    others = [sent(honest(number), **frozen) for number in range(3)]
+    mover = sent(honest(9), **frozen | {"first_weight": 1.05 * MODEL["first.weight"]})
+    guard = Guard(FedAvg(), buffers=["first.weight", "last.bias"])
+    judgement = guard(model, [*others, mover])
+    assert judgement.entry["dropped"] == [
+        {"client": "site-09", "reason": "range", "detail": "it moves 'first.weight' by 0.109, above 0.017"}
+    ]
+    assert torch.equal(judgement.tensors["first.weight"], MODEL["first.weight"])
+
+
+def test_half_precision_moves_what_is_left_alone_a_little() -> None:
+    rough = {"first_weight": MODEL["first.weight"].bfloat16()}
+    replies = [sent(honest(number), first_weight=MODEL["first.weight"]) for number in range(3)]
+    sane, dropped = sanitise([*replies, sent(honest(9), **rough)], MODEL, unjudged=["first.weight"])
+    assert (len(sane), dropped) == (4, [])
+
+
+@pytest.mark.parametrize(("times", "fine"), [(9, True), (11, False)])
+def test_statistics_are_bounded_by_what_others_move_theirs(times: int, fine: bool) -> None:
+    replies = [sent(honest(number), norm_running_mean=torch.full((4,), 0.1)) for number in range(4)]
+    replies.append(sent(honest(9), norm_running_mean=torch.full((4,), -0.1 * times)))
+    _, dropped = sanitise(replies, MODEL, unjudged=["norm.running_mean"])
+    assert [fault.client for fault in dropped] == ([] if fine else ["site-09"])
+
+
+def test_a_client_astray_in_two_tensors_is_dropped_once() -> None:
+    far = sent(honest(9), norm_running_mean=torch.full((4,), 9.0), norm_running_var=torch.full((4,), 30.0))
+    _, dropped = sanitise([honest(0), honest(1), far], MODEL, unjudged=["norm.running_mean", "norm.running_var"])
+    assert [(fault.client, fault.reason) for fault in dropped] == [("site-09", "range")]

@@ -1,0 +1,142 @@
+"""The places beside the server where a defense may act."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from snowball.defenses import DEFENSES, REJECTED, Context, FedAvg, Lesson, State, Verdict
+from snowball.errors import SettingError
+from snowball.serialization import pack, unpack
+from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.serial import Serial
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.loop import first_state, simulate
+from snowball.sim.run import run
+from snowball.updates import Updates
+
+MakeExperiment = Callable[..., Experiment]
+
+
+@dataclass(frozen=True)
+class Lazy(FedAvg):
+    """Benign clients move the first weight by as many steps as they had lessons, and learn nothing."""
+
+    def train(self, lesson: Lesson) -> State:
+        lessons = (lesson.state or {"lessons": torch.zeros(1)})["lessons"] + 1
+        with torch.no_grad():
+            next(lesson.model.parameters()).view(-1)[0] += lessons[0]
+        assert 0 <= lesson.inputs.min() <= lesson.inputs.max() <= 1
+        assert (len(lesson.inputs), lesson.classes) == (len(lesson.labels), 10)
+        assert lesson.model(lesson.inputs).shape == (len(lesson.labels), 10)
+        return {"lessons": lessons}
+
+
+@dataclass(frozen=True)
+class Mute(FedAvg):
+    """Labels nothing."""
+
+    def predict(self, inputs: Tensor, context: Context) -> Tensor:
+        assert context.model is not None
+        assert context.base is not None
+        assert context.model(context.base, inputs[:3]).shape == (3, 10)
+        return torch.full((len(inputs),), REJECTED)
+
+
+@dataclass(frozen=True)
+class Selfish:
+    """Takes the server's own update and nobody else's."""
+
+    trusted_examples: int = 30
+
+    def __call__(self, updates: Updates, context: Context) -> Verdict:
+        assert context.trusted is not None
+        facts = {"trusted": float(context.trusted.norm()), "clients": float(updates.squared_norms.mean())}
+        return Verdict(context.trusted, updates.examples > 0, facts)
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
+    for defense in (Lazy, Mute, Selfish):
+        monkeypatch.setitem(DEFENSES, defense.__name__.lower(), defense)
+
+
+def watched(experiment: Experiment) -> tuple[list[dict[str, Any]], list[dict[str, Tensor]]]:
+    """The records, and each round's rows by client."""
+    rows: list[dict[str, Tensor]] = []
+
+    def observe(updates: Updates, malicious: Any, round: int) -> None:
+        rows.append(dict(zip(updates.clients, updates.values.clone(), strict=True)))
+
+    return list(simulate(Federation.of(experiment), observe=observe)), rows
+
+
+def test_benign_clients_train_as_the_defense_says_and_attackers_as_they_like(tiny: MakeExperiment) -> None:
+    records, rows = watched(tiny("defense.name=lazy", "rounds=4"))
+    lessons: dict[str, int] = {}
+    for record, round_rows in zip(records, rows, strict=True):
+        for client, bad in zip(record["participants"], record["malicious"], strict=True):
+            moved = round_rows[client].nonzero()[:, 0].tolist()
+            if bad:
+                assert len(moved) > 1000
+            else:
+                lessons[client] = lessons.get(client, 0) + 1
+                assert moved == [0]
+                assert round_rows[client][0].item() == pytest.approx(lessons[client], abs=1e-5)
+    assert max(lessons.values()) > 1
+
+
+def test_what_clients_keep_survives_a_stop(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny("defense.name=lazy", "rounds=3")
+    whole = list(run(experiment, tmp_path / "whole"))
+    for count in (1, 2):
+        stopped = run(experiment, tmp_path / "stopped", resume=True)
+        assert [next(stopped)["round"]] == [count]
+        stopped.close()  # type: ignore[attr-defined]
+    rest = list(run(experiment, tmp_path / "stopped", resume=True))
+    assert [record["map"] for record in rest] == [record["map"] for record in whole[2:]]
+
+
+def test_a_sample_without_a_label_is_wrong_and_obeys_no_trigger(tiny: MakeExperiment) -> None:
+    record = watched(tiny("defense.name=mute", "rounds=1"))[0][0]
+    assert (record["main_accuracy"], record["backdoor_accuracy"]) == (0, 0)
+
+
+def test_the_server_trains_an_update_of_its_own_where_it_is_wanted(tiny: MakeExperiment) -> None:
+    records, _ = watched(tiny("defense.name=selfish"))
+    norms = [record["facts"]["trusted"] for record in records]
+    assert norms[0] != norms[1]
+    for record in records:
+        assert 0.2 < record["facts"]["trusted"] / record["facts"]["clients"] ** 0.5 < 5
+    assert watched(tiny("defense.name=selfish"))[0][0]["facts"] == records[0]["facts"]
+
+
+def test_a_server_cannot_trust_more_samples_than_there_are(tiny: MakeExperiment) -> None:
+    with pytest.raises(SettingError, match=r"defense\.trusted_examples = 100000 is more than"):
+        first_state(Federation.of(tiny("defense.name=selfish", "defense.trusted_examples=100000")))
+
+
+def test_what_a_client_keeps_travels_as_bytes() -> None:
+    kept = {"a": torch.arange(3), "b": [1, "two", None]}
+    again = unpack(pack(kept))
+    assert torch.equal(again["a"], kept["a"])
+    assert again["b"] == kept["b"]
+    assert pack(None) == b""
+    assert unpack(b"") is None
+
+
+def test_workers_get_and_give_what_clients_keep(tiny: MakeExperiment) -> None:
+    quick = ("universal_steps", "pair_steps", "repeat_steps")
+    steps = [f"defense.inversion.{name}=2" for name in quick]
+    experiment = tiny("defense.name=flip", "defense.epochs=1", "defense.max_batches=11", *steps)
+    once, again = (
+        list(simulate(Federation.of(experiment), engine)) for engine in (Serial, partial(Processes, workers=2))
+    )
+    assert [record["map"] for record in once] == [record["map"] for record in again]
+    assert [record["main_accuracy"] for record in once] == [record["main_accuracy"] for record in again]

@@ -1,0 +1,155 @@
+"""What malicious clients do in the simulator beside poisoning their samples."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from snowball.attacks import ATTACKS
+from snowball.errors import SettingError
+from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.serial import Serial
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.loop import simulate
+from snowball.sim.training.client import LocalTraining
+from snowball.sim.training.malicious import LocalWork
+from snowball.updates import Updates
+
+MakeExperiment = Callable[..., Experiment]
+IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
+
+
+def watch(experiment: Experiment, engine: Any = Serial) -> tuple[list[dict[str, Any]], list[Tensor]]:
+    """The records, and each round's rows."""
+    rows: list[Tensor] = []
+
+    def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
+        rows.append(updates.values.clone())
+
+    return list(simulate(Federation.of(experiment), engine, observe=observe)), rows
+
+
+@pytest.fixture
+def fed(tiny: MakeExperiment) -> MakeExperiment:
+    """Makes an experiment of one round and FedAvg, two of whose five clients attack."""
+    return lambda name, *more: tiny(
+        "defense.name=fedavg", "rounds=1", "data.examples=120", f"attack.name={name}", "attack.malicious=0.4", *more
+    )
+
+
+def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeExperiment) -> None:
+    _, plain = watch(fed("cba"))
+    for name in IMAGE_ATTACKS:
+        records, rows = watch(fed(name, *(["attack.radius=0.05"] if name == "pgd" else [])))
+        malicious = torch.tensor(records[0]["malicious"])
+        assert malicious.sum() == 2
+        assert torch.equal(rows[0][~malicious], plain[0][~malicious]), name
+        assert name == "cba" or not torch.equal(rows[0][malicious], plain[0][malicious]), name
+        untargeted = name in ("ipm", "min-max", "min-sum")
+        assert (records[0]["backdoor_accuracy"] is None) == untargeted, name
+
+
+@pytest.mark.parametrize("name", ["neurotoxin", "adaptive"])
+@pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
+def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str, model: str) -> None:
+    experiment = fed(name, f"model.name={model}")
+    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+    assert torch.equal(serial[0], processes[0])
+
+
+EVASIVE = ("attack.scatter=0.5", "attack.noise=0.5", "attack.align=true")
+
+
+def test_workers_evade_as_the_serial_engine_does(fed: MakeExperiment) -> None:
+    experiment = fed("evasive", *EVASIVE)
+    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+    assert torch.equal(serial[0], processes[0])
+
+
+@pytest.mark.parametrize("dodges", [EVASIVE[2:], EVASIVE])
+def test_evasive_updates_have_the_cosine_of_honest_ones(fed: MakeExperiment, dodges: tuple[str, ...]) -> None:
+    experiment = fed("evasive", *dodges)
+    model = Federation.of(experiment).model()
+    base = torch.cat([weights.detach().flatten() for weights in model.parameters()])
+    records, rows = watch(experiment)
+    malicious = torch.tensor(records[0]["malicious"])
+    sent, honest, plain = (
+        cosine_similarity(rows[0][malicious], base)
+        for rows in (rows, watch(fed("cba", "attack.poison_ratio=0.0"))[1], watch(fed("evasive"))[1])
+    )
+    torch.testing.assert_close(sent, honest, atol=1e-4, rtol=0)
+    assert (plain - honest).abs().min() > 1e-3
+
+
+def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_has_it(fed: MakeExperiment) -> None:
+    federation = Federation.of(fed("cba"))
+    trainer, base = LocalTraining(federation).trainer, torch.zeros(federation.layout.width)
+
+    def draw(client: int, round: int, *name: str) -> int:
+        work = LocalWork(federation, trainer, base, {}, client, round)
+        return work.make_stream(*name).initial_seed()
+
+    assert draw(0, 1, "scatter") == draw(0, 2, "scatter")
+    assert len({draw(0, 1, "scatter"), draw(1, 1, "scatter"), draw(0, 1, "other")}) == 3
+
+
+def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExperiment) -> None:
+    federation = Federation.of(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
+    trainer = LocalTraining(federation).trainer
+    work = LocalWork(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
+    first = work.gradient()
+    work.obedience(work.start)
+    assert torch.equal(work.gradient(), first)
+    assert not torch.equal(work.gradient(clean=True), first)
+
+
+def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:
+    records, rows = watch(fed("pgd", "attack.radius=0.05"))
+    malicious = torch.tensor(records[0]["malicious"])
+    lengths = rows[0].norm(dim=1)
+    torch.testing.assert_close(lengths[malicious], torch.full((2,), 0.05), rtol=1e-3, atol=0)
+    assert lengths[~malicious].min() > 0.06
+
+
+def test_a_replaced_model_is_the_plain_one_scaled(fed: MakeExperiment) -> None:
+    records, scaled = watch(fed("model-replacement", "attack.scale=3.0"))
+    _, plain = watch(fed("cba"))
+    malicious = torch.tensor(records[0]["malicious"])
+    torch.testing.assert_close(scaled[0][malicious], 3 * plain[0][malicious])
+
+
+def test_layer_poison_leaves_layers_honest(fed: MakeExperiment) -> None:
+    experiment = fed("layer-poison", 'attack.spare=["conv1.weight", "fc2.weight"]')
+    records, rows = watch(experiment)
+    _, honest = watch(fed("cba", "attack.poison_ratio=0.0"))
+    columns = Federation.of(experiment).layout.columns
+    malicious = torch.tensor(records[0]["malicious"])
+    for name in ("conv1.weight", "fc2.weight"):
+        assert torch.equal(rows[0][malicious][:, columns[name]], honest[0][malicious][:, columns[name]])
+
+
+def test_attackers_wait_for_their_time(tiny: MakeExperiment) -> None:
+    experiment = tiny("defense.name=fedavg", "rounds=4", "attack.first_round=2", "attack.last_round=3")
+    records, rows = watch(experiment)
+    _, never = watch(tiny("defense.name=fedavg", "rounds=4", "attack.poison_ratio=0.0"))
+    assert [any(record["malicious"]) for record in records] == [False, True, True, False]
+    assert torch.equal(rows[0], never[0])
+    assert not torch.equal(rows[1], never[1])
+    assert records[0]["false_positive_rate"] is None
+
+
+def test_attackers_may_attack_in_a_share_of_the_rounds(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny("attack.share_of_rounds=0.3"))
+    active = sum(federation.attacks(0, round) for round in range(1, 1001))
+    assert 240 < active < 360
+    assert not any(federation.attacks(7, round) for round in range(1, 20))
+
+
+def test_a_word_is_no_trigger_for_images(tiny: MakeExperiment) -> None:
+    with pytest.raises(SettingError, match="a word is no trigger for the samples of mnist-sample, which are not texts"):
+        Federation.of(tiny("attack.name=text"))

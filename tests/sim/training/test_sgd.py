@@ -1,0 +1,102 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from snowball import models
+from snowball.rng import stream
+from snowball.sim.engines.serial import one_thread
+from snowball.sim.experiment import TrainingSettings
+from snowball.sim.training.sgd import Trainer, channels_last
+from snowball.updates import Layout
+
+SETTINGS = TrainingSettings(epochs=3, batch=10)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def model() -> torch.nn.Module:
+    return models.build("cnn-quarter", (1, 28, 28), 10, stream(0, "model"))
+
+
+def base() -> Tensor:
+    tensors = dict(model().named_parameters())
+    return Layout.of(tensors).flatten(tensors).detach()
+
+
+def samples(count: int) -> tuple[Tensor, Tensor]:
+    rng = stream(0, "samples")
+    return torch.randn(count, 1, 28, 28, generator=rng), torch.randint(10, (count,), generator=rng)
+
+
+def trained(trainer: Trainer, count: int, seed: int = 0) -> Tensor:
+    trainer.load(base())
+    trainer.train(*samples(count), 0.01, stream(seed, "client"))
+    return trainer.row()
+
+
+def with_torch_optim(count: int) -> Tensor:
+    """The same training as a textbook has it."""
+    plain = model().to(memory_format=torch.channels_last)
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    inputs, labels = samples(count)
+    rng = stream(0, "client")
+    for _ in range(SETTINGS.epochs):
+        order = torch.randperm(count, generator=rng)
+        for batch in order.split(SETTINGS.batch):
+            optimiser.zero_grad()
+            cross_entropy(plain(inputs[batch]), labels[batch]).backward()
+            optimiser.step()
+    return Layout.of(dict(plain.named_parameters())).flatten(dict(plain.named_parameters())).detach()
+
+
+@pytest.mark.parametrize("count", [7, 40, 43])
+def test_training_is_torch_s_sgd_to_the_last_bit(count: int) -> None:
+    assert torch.equal(trained(Trainer(model(), SETTINGS), count), with_torch_optim(count))
+
+
+def test_nothing_is_left_of_the_client_before() -> None:
+    trainer = Trainer(model(), SETTINGS)
+    first = trained(trainer, 23)
+    trained(trainer, 40, seed=1)
+    assert torch.equal(trained(trainer, 23), first)
+    assert not torch.equal(trained(trainer, 23, seed=1), first)
+
+
+def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone() -> None:
+    dropping = models.build("cifar-cnn-quarter", (3, 8, 8), 10, stream(0, "model"))
+    start = Layout.of(dict(dropping.named_parameters())).flatten(dict(dropping.named_parameters())).detach()
+    trainer = Trainer(dropping, TrainingSettings(epochs=1, batch=10))
+
+    def row(seed: int) -> Tensor:
+        trainer.load(start)
+        images = torch.ones(10, 3, 8, 8)  # all alike, so that their order says nothing
+        trainer.train(images, torch.zeros(10, dtype=torch.int64), 0.01, stream(seed, "client"))
+        return trainer.row()
+
+    before = torch.get_rng_state()
+    first, other = row(0), row(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert torch.equal(row(0), first)
+    assert not torch.equal(other, first)
+
+
+def test_a_row_comes_back_as_it_was_loaded() -> None:
+    trainer = Trainer(model(), SETTINGS)
+    trainer.load(base())
+    assert torch.equal(trainer.row(), base())
+    assert trainer.row().data_ptr() != trainer.weights.data_ptr()
+
+
+def test_filters_keep_their_channels_last() -> None:
+    view = channels_last(torch.arange(2 * 3 * 4 * 5), torch.Size((2, 3, 4, 5)))
+    assert view.shape == (2, 3, 4, 5)
+    assert view.is_contiguous(memory_format=torch.channels_last)
+    assert channels_last(torch.arange(6), torch.Size((2, 3))).shape == (2, 3)
