@@ -36,7 +36,7 @@ $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
 	touch $@
 
 test-flower: $(FLOWER)/installed
-	$(FLOWER)/bin/pytest -m '' tests/integrations tests/sweeps/test_sweep_ray.py tests/test_docs.py
+	$(FLOWER)/bin/pytest -m '' tests/integrations/flower tests/sweeps/test_sweep_ray.py tests/test_docs.py
 
 # NVFlare wants a newer protobuf than Flower can have: it has one, too.
 $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
@@ -46,7 +46,7 @@ $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
 	touch $@
 
 test-nvflare: $(NVFLARE)/installed
-	$(NVFLARE)/bin/pytest -m '' tests/integrations/test_nvflare*.py
+	$(NVFLARE)/bin/pytest -m '' tests/integrations/nvflare
 
 check: setup
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_made import (
+from flower_federation import (
     ARRAYS,
     GLOBAL,
     METRICS,

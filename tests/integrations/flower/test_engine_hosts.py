@@ -12,9 +12,9 @@ from snowball.sim.run import run
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
-from flower_lab import Laboratory, identity
+from flower_processes import Laboratory, identity
 
-PAGE = Path(__file__).parents[2] / "docs" / "scale-out.md"
+PAGE = Path(__file__).parents[3] / "docs" / "scale-out.md"
 SMALL = ["rounds=1", "data.clients=10", "cohort=5", "data.examples=100", "training.epochs=1"]
 
 

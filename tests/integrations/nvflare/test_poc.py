@@ -19,7 +19,7 @@ pytest.importorskip("nvflare", reason="NVFlare's servers need nvflare >= 2.9: `m
 
 pytestmark = pytest.mark.slow
 
-JOB = Path(__file__).parents[2] / "examples" / "nvflare" / "job.py"
+JOB = Path(__file__).parents[3] / "examples" / "nvflare" / "job.py"
 BIN = Path(sys.executable).parent
 SITES = ["site-1", "site-2", "site-3"]
 PATIENCE = 600.0  # seconds until something that should have happened has not

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_made import GLOBAL, METRICS, NODES, Make, Nodes, answer, asked, is_average, record, with_content
+from flower_federation import GLOBAL, METRICS, NODES, Make, Nodes, answer, asked, is_average, record, with_content
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_made import GLOBAL, NODES, SHAPE, answer, asked, numbers, record, trained, with_nan
+from flower_federation import GLOBAL, NODES, SHAPE, answer, asked, numbers, record, trained, with_nan
 from flwr.app import Message, MetricRecord
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,

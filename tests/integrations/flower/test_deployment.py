@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
-from flower_lab import Laboratory, Process, identity
+from flower_processes import Laboratory, Process, identity
 
 pytestmark = pytest.mark.slow
 
-APP = Path(__file__).parents[2] / "examples" / "flower"
+APP = Path(__file__).parents[3] / "examples" / "flower"
 BACKDOOR, NAN, SLOW = 0, 1, 5
 
 

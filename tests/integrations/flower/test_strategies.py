@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_made import GLOBAL, NODES, Make, answer, asked, average, is_average, trained, with_nan, wrapped
+from flower_federation import GLOBAL, NODES, Make, answer, asked, average, is_average, trained, with_nan, wrapped
 from flwr.serverapp.strategy import FedAvg
 
 from snowball import defenses

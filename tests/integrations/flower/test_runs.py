@@ -8,7 +8,19 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_made import GLOBAL, NODES, SHAPE, Make, Nodes, answer, asked, changed, is_average, record, with_content
+from flower_federation import (
+    GLOBAL,
+    NODES,
+    SHAPE,
+    Make,
+    Nodes,
+    answer,
+    asked,
+    changed,
+    is_average,
+    record,
+    with_content,
+)
 from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 

@@ -15,7 +15,7 @@ pytest.importorskip("nvflare", reason="NVFlare's simulator needs nvflare >= 2.9:
 
 pytestmark = pytest.mark.slow
 
-JOB = Path(__file__).parents[2] / "examples" / "nvflare" / "job.py"
+JOB = Path(__file__).parents[3] / "examples" / "nvflare" / "job.py"
 PATIENCE = 1500.0  # seconds for a run, which takes one minute on two idle cores
 
 
