@@ -148,21 +148,21 @@ def test_blocks_and_grids_share_the_runs_that_they_have_in_common(tmp_path: Path
 
 
 def test_the_manifest_says_where_each_run_stands(tmp_path: Path) -> None:
-    manifest = json.loads(json.dumps(grid_in(tmp_path, SMALL).manifest()))
+    manifest = grid_in(tmp_path, SMALL).manifest()
     place = {"data.name": "mnist-sample", "attack.name": "cba", "defense.name": "snowball", "seed": 2}
-    assert manifest["runs"][3]["at"] == {**place, "training.epochs": 1}
-    assert manifest["runs"][3]["folder"].startswith("mnist-sample-cba-snowball-2-")
-    assert manifest["axes"] == ["defense.name", "seed"]
-    assert (manifest["published"], manifest["figure"]) == (None, None)
-    assert manifest["table"]["columns"] == ["training.epochs"]
-    assert set(manifest) == {"name", "title", "published", "table", "figure", "axes", "runs"}
+    assert manifest.runs[3].at == {**place, "training.epochs": 1}
+    assert manifest.runs[3].folder.startswith("mnist-sample-cba-snowball-2-")
+    assert manifest.axes == ("defense.name", "seed")
+    assert (manifest.published, manifest.figure) == (None, None)
+    assert manifest.table
+    assert manifest.table["columns"] == ["training.epochs"]
 
 
 def test_a_place_has_what_a_figure_names_and_null_where_a_run_has_no_such_setting(tmp_path: Path) -> None:
     figure = '[figure]\nkind = "lines"\nx = "defense.clusters"\nvalue = "main_accuracy"\n'
-    runs = grid_in(tmp_path, f"{figure}{SMALL}").manifest()["runs"]
-    assert [run["at"]["defense.clusters"] for run in runs] == [None, None, "gap", "gap"]
-    assert "main_accuracy" not in runs[0]["at"]
+    runs = grid_in(tmp_path, f"{figure}{SMALL}").manifest().runs
+    assert [run.at["defense.clusters"] for run in runs] == [None, None, "gap", "gap"]
+    assert "main_accuracy" not in runs[0].at
 
 
 def test_runs_that_are_no_repetitions_of_each_other_stand_at_different_places(tmp_path: Path) -> None:
@@ -299,7 +299,9 @@ def test_shipped_grids_have_a_run_for_every_cell_and_seed(shipped: dict[str, Gri
 @pytest.mark.parametrize("name", ["paper/table3", "cpu/table3"])
 def test_table_3_has_the_rates_that_are_published(shipped: dict[str, Grid], name: str) -> None:
     published = {key for entry in published_numbers()["error-rates"]["numbers"] for key in entry} - {"at"}
-    assert set(shipped[name].manifest()["table"]["values"]) == published
+    table = shipped[name].manifest().table
+    assert table
+    assert set(table["values"]) == published
 
 
 @pytest.mark.parametrize("family", ["paper", "cpu"])

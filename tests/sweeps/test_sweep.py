@@ -8,6 +8,7 @@ import pytest
 from tiny_grids import FINE, block
 
 from snowball.errors import RunError
+from snowball.records.sweep import read_manifest
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.run import run
 from snowball.sweeps import lock
@@ -52,7 +53,7 @@ def failed(folder: Path) -> dict[str, str]:
 
 def test_the_manifest_is_there_before_anything_is_played(grid: Grid, tmp_path: Path) -> None:
     plan = prepare(grid, tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "sweeps" / "tiny.json").read_text(encoding="utf-8")) == grid.manifest()
+    assert read_manifest(tmp_path / "out" / "sweeps" / "tiny.json") == grid.manifest()
     assert [each.name for each in plan.waiting] == [each.name for each in grid.runs]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweeps"]
 
@@ -143,7 +144,7 @@ def test_a_run_whose_summary_is_of_another_version_gets_a_new_one(grid: Grid, tm
 @pytest.mark.parametrize("content", ["[]", '{"a": 1}'])
 def test_a_list_of_failures_that_is_none_is_refused(grid: Grid, tmp_path: Path, content: str) -> None:
     (tmp_path / "failed.json").write_text(content, encoding="utf-8")
-    with pytest.raises(RunError, match=r"failed\.json is to hold a sentence for every run that failed: move it away"):
+    with pytest.raises(RunError, match=r"failed\.json must hold one sentence per failed run: move it away"):
         prepare(grid, tmp_path)
 
 

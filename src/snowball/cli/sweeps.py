@@ -78,10 +78,10 @@ def choose_player(engine: Where, jobs: int | None, address: str | None) -> "Play
 def refuse_unshowable(grid: "Grid", folder: Path) -> None:
     """Refuse a table or a figure that no report could show, before anything is played."""
     from snowball.report.figures import figure_of
-    from snowball.report.sweeps import sweep_of
+    from snowball.report.sweeps import build_sweep
 
     faults: list[str] = []
-    figure_of(sweep_of(grid.manifest(), folder, grid.name, faults))
+    figure_of(build_sweep(grid.manifest(), folder, grid.name, faults))
     if faults:
         raise SettingError(faults[0])
 

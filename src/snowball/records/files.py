@@ -130,6 +130,12 @@ def _cut_torn_line(file: IO[bytes]) -> int:
     return end
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless it is there."""
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def remove_path(path: Path) -> None:
     """Remove a file or a whole folder."""
     if path.is_dir() and not path.is_symlink():

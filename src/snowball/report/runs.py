@@ -11,15 +11,13 @@ from typing import Any
 from snowball.errors import RunError
 from snowball.records.files import conform, read_lines
 from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, summarise
+from snowball.records.sweep import MANIFESTS
 
 STAGES = ("train", "defense", "evaluate")
 """What a round's time is made of; other times of a record are parts of these."""
 
 MOST_SECONDS = 1e9
 """A time that is believed."""
-
-SWEEPS = "sweeps"
-"""The folder of sweeps' manifests, beside their runs."""
 
 ABSENT = "–"  # noqa: RUF001
 
@@ -130,7 +128,7 @@ def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> l
 
 def _holds_run(folder: Path) -> bool:
     """Whether there is a run in it; of manifests beside runs, one may be called as a run's file is."""
-    return (folder / RUN).is_file() and (folder.name != SWEEPS or (folder / ROUNDS).exists())
+    return (folder / RUN).is_file() and (folder.name != MANIFESTS or (folder / ROUNDS).exists())
 
 
 def count_rounds(folder: RunFolder) -> int:

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from snowball.errors import RunError
-from snowball.records.files import conform, read_json
 from snowball.records.run import ROUNDS, SUMMARY
 from snowball.records.run_names import hash_settings
+from snowball.records.sweep import MANIFESTS, Manifest, are_texts, read_failed, read_manifest
 from snowball.registry import hint
 from snowball.report.audit import visible
 from snowball.report.run_metrics import METRICS, Metric, Outcome, read_outcome
-from snowball.report.runs import SWEEPS, noting
+from snowball.report.runs import noting
 
 __all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "published_numbers", "read_sweeps"]
-
-FAILED = "failed.json"
-"""The sentences of runs that failed, by name, beside the runs."""
 
 LONGEST, MOST_CELLS = 400, 10_000
 """Characters of a name or a sentence that are shown, and cells of a table."""
@@ -77,10 +74,10 @@ def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
     sweeps: list[Sweep] = []
     for file in find_manifests(paths):
         with noting(faults):
-            sweeps.append(read_manifest(file, faults))
+            sweeps.append(build_sweep(read_manifest(file), file.parent.parent, file, faults))
     timed = {run.folder for sweep in sweeps if is_timed(sweep) for run in sweep.runs}
     outcome = cache(lambda folder: read_outcome(folder, folder in timed))  # grids share runs
-    failed = cache(lambda folder: read_failed(folder, faults))
+    failed = cache(lambda folder: read_faults(folder, faults))
     sweeps = [
         replace(sweep, runs=[follow(run, failed(sweep.folder), outcome, faults) for run in sweep.runs])
         for sweep in sweeps
@@ -90,75 +87,22 @@ def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
 
 def find_manifests(paths: Iterable[str | Path]) -> list[Path]:
     """The manifests in these folders, each once; a run's folder may be called as theirs is."""
-    found = (file for path in paths for file in sorted(Path(path).rglob(f"{SWEEPS}/*.json")))
+    found = (file for path in paths for file in sorted(Path(path).rglob(f"{MANIFESTS}/*.json")))
     return list({file.resolve(): file for file in found if not (file.parent / ROUNDS).exists()}.values())
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _are_runs(value: Any) -> bool:
-    return isinstance(value, list) and value != [] and all(map(_is_run, value))
-
-
-def _is_run(entry: Any) -> bool:
-    at = entry.get("at") if isinstance(entry, dict) else None
-    return isinstance(at, dict) and _is_name(entry.get("folder")) and all(fits(at.get(path)) for path, fits in PLACE)
-
-
-def _is_name(value: Any) -> bool:
-    """Whether it names a folder in this one, and nothing elsewhere."""
-    if not isinstance(value, str) or not value.isprintable() or value == "..":
-        return False
-    return 0 < len(value.encode()) < 256 and Path(value).name == value
-
-
-PLACE: tuple[tuple[str, Callable[[Any], bool]], ...] = (
-    ("data.name", _is_text),
-    ("attack.name", _is_text),
-    ("defense.name", _is_text),
-    ("seed", lambda value: isinstance(value, int)),
-)
-"""What every run's place in a sweep says, and the check of each."""
-
-FIELDS: dict[str, Callable[[Any], bool]] = {
-    "name": _is_text,
-    "title": lambda value: isinstance(value, str),
-    "published": lambda value: value is None or isinstance(value, str),
-    "table": lambda value: value is None or isinstance(value, dict),
-    "figure": lambda value: value is None or isinstance(value, dict),
-    "axes": _are_texts,
-    "runs": _are_runs,
-}
-"""What a manifest holds, and the check of each."""
-
-
-def read_manifest(file: Path, faults: list[str]) -> Sweep:
-    """The sweep of a manifest's file."""
-    return sweep_of(read_json(file), file.parent.parent, file, faults)
-
-
-def sweep_of(content: Any, folder: Path, file: str | Path, faults: list[str]) -> Sweep:
-    """The sweep of a manifest, with no run looked at yet; what is odd about its table is among the faults."""
-    manifest = conform(content, FIELDS, f"{file} is not a sweep's manifest")
-    runs = {entry["folder"]: Run(entry["folder"], folder / entry["folder"], entry["at"]) for entry in manifest["runs"]}
-    if len(runs) != len(manifest["runs"]):
-        raise RunError(f"{file} is not a sweep's manifest: it names {len(manifest['runs'])} runs, {len(runs)} distinct")
+def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: list[str]) -> Sweep:
+    """Build the sweep of a manifest, before any run is read; `source` is named in what is wrong with its table."""
     sweep = Sweep(
         folder=folder,
-        name=visible(manifest["name"], LONGEST),
-        title=visible(manifest["title"] or manifest["name"], LONGEST),
-        published=_known(manifest["published"], file, faults),
-        table=_usable(manifest["table"], file, faults),
-        figure=manifest["figure"],
-        runs=list(runs.values()),
+        name=visible(manifest.name, LONGEST),
+        title=visible(manifest.title or manifest.name, LONGEST),
+        published=_known(manifest.published, source, faults),
+        table=_usable(manifest.table, source, faults),
+        figure=manifest.figure,
+        runs=[Run(run.folder, folder / run.folder, run.at) for run in manifest.runs],
     )
-    _refuse_large(sweep, file)
+    _refuse_large(sweep, source)
     return sweep
 
 
@@ -175,7 +119,7 @@ def _usable(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -
     """The table, if every part of it is a list of names and every value has a metric."""
     with noting(faults):
         for part in ("rows", "columns", "values"):
-            if not _are_texts((table or {}).get(part, [])):
+            if not are_texts((table or {}).get(part, [])):
                 raise RunError(f"{file} has a table whose {part} are no list of names")
         for value in (table or {}).get("values", []):
             if value not in METRICS:
@@ -222,13 +166,10 @@ def is_timed(sweep: Sweep) -> bool:
     return any(metric.timed and name in wanted for name, metric in METRICS.items())
 
 
-def read_failed(folder: Path, faults: list[str]) -> dict[str, str]:
-    """The sentences of the runs that failed, by name."""
+def read_faults(folder: Path, faults: list[str]) -> dict[str, str]:
+    """Read the sentences of the runs that failed, by name, as they are shown."""
     with noting(faults):
-        failed = read_json(folder / FAILED) if (folder / FAILED).exists() else {}
-        if not isinstance(failed, dict):
-            raise RunError(f"{folder / FAILED} must hold a sentence a run, not a {type(failed).__name__}")
-        return {name: visible(str(sentence), LONGEST) for name, sentence in failed.items()}
+        return {name: visible(sentence, LONGEST) for name, sentence in read_failed(folder).items()}
     return {}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from snowball.errors import SettingError
 from snowball.records.run_names import hash_settings
+from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggestion
 from snowball.settings import Settings, flat, require
 from snowball.sim.experiment import CHOICES, Experiment
@@ -20,9 +21,6 @@ from snowball.sweeps.grid_file import Block, GridFile, parse
 
 MOST = 10_000
 """Runs that a grid may have: to parse so many takes minutes."""
-
-PLACE = ("data.name", "attack.name", "defense.name", "seed")
-"""What every run's place in its grid says, and what its name starts with."""
 
 GRIDS = resources.files("snowball").joinpath("grids")
 FAMILIES = ("paper", "cpu")
@@ -58,11 +56,11 @@ class Grid:
         first = {name: turn for turn, name in enumerate(self.file.first)}
         return sorted(self.runs, key=lambda run: first.get(run.experiment.defense.name, len(first)))
 
-    def manifest(self) -> Settings:
-        """What a report needs to know, as plain JSON."""
+    def manifest(self) -> Manifest:
+        """What a report needs to know."""
         shown = self.file.model_dump(mode="json", include={"published", "table", "figure"})
-        runs = [{"folder": run.name, "at": run.at} for run in self.runs]
-        return {"name": self.name, "title": self.title, **shown, "axes": list(self.axes), "runs": runs}
+        runs = tuple(ManifestRun(run.name, run.at) for run in self.runs)
+        return Manifest(self.name, self.title, **shown, axes=self.axes, runs=runs)
 
 
 def grids() -> dict[str, str]:
@@ -112,7 +110,7 @@ def grid_of(name: str, title: str, settings: Settings, folder: Path) -> Grid:
     places = {run: flat(experiment.settings()) for run, experiment in runs.items()}
     axes = tuple(dict.fromkeys(path for block in blocks for path in block.axes))
     known = {path: None for place in places.values() for path in place}
-    paths = dict.fromkeys((*PLACE, *axes, *file.paths(known)))
+    paths = dict.fromkeys((*COORDINATES, *axes, *file.paths(known)))
     paths |= dict.fromkeys(differing(places.values(), paths))
     at = {run: {path: place.get(path) for path in paths} for run, place in places.items()}
     return Grid(name, title, file, axes, tuple(PlannedRun(run, runs[run], at[run]) for run in runs))
@@ -155,5 +153,5 @@ def as_toml(value: Any) -> str:
 def run_name(experiment: Experiment) -> str:
     """A run's name: what it is about, and a hash of all of its settings but those added since that change nothing."""
     settings = experiment.settings()
-    parts = (str(flat(settings)[path]) for path in PLACE)
+    parts = (str(flat(settings)[path]) for path in COORDINATES)
     return re.sub(r"[^\w.-]", "_", "-".join((*parts, hash_settings(settings))))

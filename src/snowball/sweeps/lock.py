@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import IO
 
 from snowball.errors import RunError
-from snowball.sweeps.sweep import make_folder
+from snowball.records.files import make_folder
 
 LOCK = ".lock"
 

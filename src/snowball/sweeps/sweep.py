@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from snowball.errors import RunError, SnowballError
-from snowball.records.files import read_json, write_json
+from snowball.records.sweep import read_failed, write_failed, write_manifest
 from snowball.sim.run import is_finished
 from snowball.sweeps.grid import Grid, PlannedRun
-
-SWEEPS, FAILED = "sweeps", "failed.json"
-"""Beside the runs: the folder of manifests, and the sentences of the runs that failed."""
 
 
 class News(NamedTuple):
@@ -69,12 +66,12 @@ def prepare(grid: Grid, folder: Path, retry: bool = False) -> Plan:
     done, unusable = look(grid, folder)
     failed = {name: before[name] for name in before if name not in done} | unusable
     skipped = set() if retry else failed.keys()
-    write_manifest(grid, folder)
+    write_manifest(folder, grid.manifest())
     return Plan(
         tuple(run for run in grid.runs if run.name in done),
         tuple(run for run in grid.runs if run.name in skipped),
         tuple(run for run in grid.in_turn() if run.name not in done | skipped),
-        write_failed(folder, before, failed),
+        update_failed(folder, before, failed),
     )
 
 
@@ -97,22 +94,8 @@ def sweep(plan: Plan, folder: Path, play: Player) -> Generator[News]:
         for news in heard:
             if news.ended:
                 others = {name: failed[name] for name in failed if name != news.run.name}
-                failed = write_failed(folder, failed, others | ({news.run.name: news.fault} if news.fault else {}))
+                failed = update_failed(folder, failed, others | ({news.run.name: news.fault} if news.fault else {}))
             yield news
-
-
-def write_manifest(grid: Grid, folder: Path) -> None:
-    """Tell reports what belongs to a grid."""
-    make_folder(folder / SWEEPS)
-    write_json(folder / SWEEPS / f"{grid.name.replace('/', '-')}.json", grid.manifest())
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
 
 
 def fault_of(error: Exception) -> str:
@@ -121,17 +104,8 @@ def fault_of(error: Exception) -> str:
     return said if isinstance(error, SnowballError) else f"{type(error).__name__}: {said}"
 
 
-def read_failed(folder: Path) -> dict[str, str]:
-    """The sentences of the runs that failed, by name."""
-    path = folder / FAILED
-    failed = read_json(path) if path.exists() else {}
-    if not isinstance(failed, dict) or not all(isinstance(fault, str) for fault in failed.values()):
-        raise RunError(f"{path} is to hold a sentence for every run that failed: move it away")
-    return failed
-
-
-def write_failed(folder: Path, before: dict[str, str], failed: dict[str, str]) -> dict[str, str]:
-    """Bring the sentences on disk up to date, where they changed."""
+def update_failed(folder: Path, before: dict[str, str], failed: dict[str, str]) -> dict[str, str]:
+    """Write the sentences of the runs that failed, where they changed."""
     if failed != before:
-        write_json(folder / FAILED, failed)
+        write_failed(folder, failed)
     return failed

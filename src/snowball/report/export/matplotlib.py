@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from snowball.errors import MissingExtra, RunError, SettingError
-from snowball.records.files import write_bytes
+from snowball.errors import MissingExtra, SettingError
+from snowball.records.files import make_folder, write_bytes
 from snowball.report.audit import visible
 from snowball.report.export.write import file_names
 from snowball.report.figures import Figure, Panel, Series
@@ -118,10 +118,7 @@ def write_pictures(
         raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
     paths = [Path(folder) / f"{name}.{kind}" for name in file_names([sweep.name for sweep in sweeps])]
     drawn = {path: figure for path, figure in zip(paths, figures, strict=True) if figure}
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
+    make_folder(Path(folder))
     for path, figure in drawn.items():
         write_bytes(path, picture(figure, kind))
     return list(drawn)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, count
 from pathlib import Path
 
-from snowball.errors import RunError
-from snowball.records.files import write_bytes
+from snowball.records.files import make_folder, write_bytes
 from snowball.report.export.csv import as_csv
 from snowball.report.export.latex import as_latex
 from snowball.report.export.markdown import as_markdown
@@ -19,10 +18,7 @@ EXPORTS: dict[str, Callable[[Grid], str]] = {"csv": as_csv, "md": as_markdown, "
 
 def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
     """Write the table of every sweep in every format, and say which files there are now."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be used: {error.strerror or error}") from error
+    make_folder(Path(folder))
     written = []
     for sweep, name in zip(sweeps, file_names([sweep.name for sweep in sweeps]), strict=True):
         grid = grid_of(sweep)

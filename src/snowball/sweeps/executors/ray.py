@@ -13,13 +13,13 @@ from time import monotonic
 from typing import Any, TypedDict
 
 from snowball.errors import MissingExtra, RunError
-from snowball.records.files import write_bytes
+from snowball.records.files import make_folder, write_bytes
 from snowball.records.run import ROUNDS, RUN, SUMMARY
 from snowball.sim.engines.processes import cores
 from snowball.sim.engines.ray_cluster import QUIET, require_cluster
 from snowball.sim.experiment import Experiment
 from snowball.sweeps.grid import PlannedRun
-from snowball.sweeps.sweep import News, fault_of, make_folder
+from snowball.sweeps.sweep import News, fault_of
 
 try:
     import ray
