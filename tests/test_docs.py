@@ -21,6 +21,12 @@ EXAMPLES = [
 ]
 
 
+def test_the_library_example_leaves_out_the_attackers(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    exec(compile(code, "example", "exec"), {})
+    assert capsys.readouterr().out.split() == ["averaged:", *(f"site-{number}" for number in range(4, 20))]
+
+
 def what_readers_have() -> dict[str, Any]:
     """A global model, what clients made of it, and who they are: what the library example starts from."""
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 3))

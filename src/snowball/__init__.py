@@ -1,1 +1,113 @@
-"""Snowball: client updates elect each other, so that backdoors stay out of federated learning."""
+"""Snowball: client updates elect each other, so that backdoors stay out of federated learning.
+
+Every public name is imported when it is first used: `import snowball` loads no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from snowball.api import report, run, simulate, sweep
+    from snowball.defenses import (
+        Bulyan,
+        Context,
+        Crfl,
+        DeepSight,
+        Dnc,
+        FedAvg,
+        Flame,
+        FlDetector,
+        Flip,
+        FlTrust,
+        FoolsGold,
+        Ideal,
+        Intersection,
+        Krum,
+        Median,
+        MultiKrum,
+        NormClip,
+        Rfa,
+        Rlr,
+        Snowball,
+        SnowballMinus,
+        SnowballPlus,
+        TrimmedMean,
+        Verdict,
+        VotingCenter,
+        VotingRandom,
+        WeakDp,
+    )
+    from snowball.guard import Guard, Reply
+    from snowball.sim.presets import load as load_experiment
+    from snowball.updates import Updates
+
+    __version__: str
+
+__all__ = [
+    "Bulyan",
+    "Context",
+    "Crfl",
+    "DeepSight",
+    "Dnc",
+    "FedAvg",
+    "FlDetector",
+    "FlTrust",
+    "Flame",
+    "Flip",
+    "FoolsGold",
+    "Guard",
+    "Ideal",
+    "Intersection",
+    "Krum",
+    "Median",
+    "MultiKrum",
+    "NormClip",
+    "Reply",
+    "Rfa",
+    "Rlr",
+    "Snowball",
+    "SnowballMinus",
+    "SnowballPlus",
+    "TrimmedMean",
+    "Updates",
+    "Verdict",
+    "VotingCenter",
+    "VotingRandom",
+    "WeakDp",
+    "__version__",
+    "load_experiment",
+    "report",
+    "run",
+    "simulate",
+    "sweep",
+]
+
+_MODULES = {
+    "Guard": "snowball.guard",
+    "Reply": "snowball.guard",
+    "Updates": "snowball.updates",
+    "load_experiment": "snowball.api",
+    "run": "snowball.api",
+    "simulate": "snowball.api",
+    "sweep": "snowball.api",
+}
+"""The modules of the public names that are not in `snowball.defenses`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("snowball-fl")
+    elif name == "report":
+        value = import_module("snowball.report")  # the package, which can be called
+    else:
+        value = getattr(import_module(_MODULES.get(name, "snowball.defenses")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

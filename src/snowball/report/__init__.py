@@ -1,5 +1,10 @@
 """What runs, sweeps and audits amount to: tables, a summary in words, and one page that opens offline."""
 
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
 from snowball.report.audit import Audit
 from snowball.report.export.write import write_exports
 from snowball.report.prose import headline, story
@@ -26,4 +31,27 @@ __all__ = [
     "write_audit",
     "write_exports",
     "write_html",
+    "write_report",
 ]
+
+
+def write_report(paths: str | Path | Iterable[str | Path], html: str | Path) -> Path:
+    """Write one self-contained HTML page on the runs and sweeps in these folders and return its path.
+
+    Runs and sweeps that cannot be read are named on the page. Without any readable run, a `RunError` is raised.
+    """
+    folders = [paths] if isinstance(paths, str | Path) else list(paths)
+    sweeps, faults = read_sweeps(folders)
+    write_html(find_runs(folders, faults), html, sweeps, faults)
+    return Path(html)
+
+
+class CallablePackage(ModuleType):
+    """Lets users write `snowball.report("runs", "report.html")` although `snowball.report` is this package."""
+
+    def __call__(self, paths: str | Path | Iterable[str | Path], html: str | Path) -> Path:
+        """Write a report; see `write_report`."""
+        return write_report(paths, html)
+
+
+sys.modules[__name__].__class__ = CallablePackage
