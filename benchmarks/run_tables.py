@@ -110,7 +110,7 @@ def attacks() -> str:
     rows = []
     for name, by_defense in runs.items():
         cells = [_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
-        rows.append([f"[{name}]({name}.md)", ATTACKS[name].view, *cells, *_headline(by_defense["snowball"])[2:]])
+        rows.append([f"[{name}]({name}.md)", ATTACKS[name].knowledge, *cells, *_headline(by_defense["snowball"])[2:]])
     heads = ("main / backdoor accuracy, %", "sees", *AGAINST, "infected elected", "benign left out")
     return markdown(heads, rows)
 

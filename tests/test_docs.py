@@ -79,6 +79,6 @@ def test_every_attack_has_a_page_that_names_its_settings_and_its_view(name: str)
     for heading in ("Idea", "Settings", "Deviations", "Measured"):
         assert f"## {heading}\n" in page
     assert f"snowball.attacks.{ATTACKS[name].__name__}`" in page
-    assert f"(`{ATTACKS[name].view}`)" in page
+    assert f"(`{ATTACKS[name].knowledge}`)" in page
     for setting in own_fields(ATTACKS[name]):
         assert f"`{setting}`" in page

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from snowball.attacks import ATTACKS, Cba
+from snowball.attacks import ATTACKS, CBA
 from snowball.data.triggers import TRIGGERS
 from snowball.defenses import DEFENSES, Snowball
 from snowball.errors import SettingError
@@ -82,10 +82,10 @@ def test_our_tables_are_open_and_can_be_changed(monkeypatch: pytest.MonkeyPatch)
     assert [table.group for table in (ATTACKS, DEFENSES, TRIGGERS)] == [
         *("snowball.attacks", "snowball.defenses", "snowball.triggers")
     ]
-    assert (ATTACKS["cba"], DEFENSES["snowball"]) == (Cba, Snowball)
+    assert (ATTACKS["cba"], DEFENSES["snowball"]) == (CBA, Snowball)
     with monkeypatch.context() as patch:
-        patch.setitem(ATTACKS, "other", Cba)
-        assert ATTACKS["other"] is Cba
+        patch.setitem(ATTACKS, "other", CBA)
+        assert ATTACKS["other"] is CBA
     assert "other" not in ATTACKS
     for table in (ATTACKS, DEFENSES, TRIGGERS):
         assert all(hasattr(entry, name) for entry in table.values() for name in table.needs)

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowball.attacks import Evasive, Plot
-from snowball.attacks.cba import Cba
+from snowball.attacks import AttackSetup, Evasive
+from snowball.attacks.cba import CBA
 from snowball.attacks.evasive import (
     MAX_COSINE,
     add_noise,
@@ -24,10 +24,10 @@ from snowball.attacks.evasive import (
 from snowball.data import Split
 from snowball.data.triggers import TRIGGERS
 from snowball.rng import stream
-from snowball.testing import ToyWork, check_attack, toy_images, toy_scene
+from snowball.testing import ToySession, check_attack, make_toy_images, make_toy_view
 
-IMAGES = toy_images()
-PLOT = Plot(IMAGES, TRIGGERS["white-square"].make(IMAGES))
+IMAGES = make_toy_images()
+SETUP = AttackSetup(dataset=IMAGES, optional_trigger=TRIGGERS["white-square"].make(IMAGES))
 TARGET = 1
 Hook = Callable[..., Any] | None
 BASE = torch.tensor([3.0, 4.0, 0.0])  # 5 long
@@ -41,7 +41,7 @@ def make_split(labels: list[int]) -> Split:
 
 
 def poison(labels: list[int], ratio: float = 0.3, seed: int = 0) -> Split:
-    return Evasive(target=TARGET, poison_ratio=ratio).poison(make_split(labels), PLOT, 0, stream(seed))
+    return Evasive(target=TARGET, poison_ratio=ratio).poison(make_split(labels), SETUP, 0, stream(seed))
 
 
 def find_stamped(split: Split) -> torch.Tensor:
@@ -65,17 +65,17 @@ def test_every_dodge_passes_every_check(attack: Evasive) -> None:
 
 
 def test_only_the_balance_is_on_by_default() -> None:
-    attack, work = Evasive(), ToyWork()
+    attack, session = Evasive(), ToySession()
     assert (attack.balance, attack.scatter, attack.noise, attack.align) == (True, 1.0, 0.0, False)
-    assert (attack.target, attack.poison_ratio, attack.view) == (1, 0.3, "own")
-    assert torch.equal(attack.train(work), work.sgd())
-    scene = toy_scene(attack)
-    assert torch.equal(attack.craft(scene, stream(0)), scene.rows)
+    assert (attack.target, attack.poison_ratio, attack.knowledge) == (1, 0.3, "own")
+    assert torch.equal(attack.train(session), session.train())
+    view = make_toy_view(attack)
+    assert torch.equal(attack.craft(view, stream(0)), view.rows)
 
 
 def test_without_balance_samples_are_poisoned_as_cba_does() -> None:
     split = make_split([1, 1, 2, 3, 4] * 4)
-    mine, plain = (attack.poison(split, PLOT, 0, stream(0)) for attack in (Evasive(balance=False), Cba()))
+    mine, plain = (attack.poison(split, SETUP, 0, stream(0)) for attack in (Evasive(balance=False), CBA()))
     assert torch.equal(mine.inputs, plain.inputs)
     assert torch.equal(mine.labels, plain.labels)
 
@@ -137,21 +137,21 @@ def test_a_mask_has_its_share_of_the_weights(share: float, count: int) -> None:
 
 
 def test_the_backdoor_stays_within_the_clients_own_share_of_the_weights() -> None:
-    attack, work = Evasive(scatter=0.25), ToyWork()
-    model, honest, backdoored = attack.train(work), work.sgd(clean=True), work.sgd()
+    attack, session = Evasive(scatter=0.25), ToySession()
+    model, honest, backdoored = attack.train(session), session.train(clean=True), session.train()
     planted = model != honest
-    assert planted.sum() == work.layout.width // 4
+    assert planted.sum() == session.layout.width // 4
     assert torch.equal(model[planted], backdoored[planted])  # the toy's weights do not depend on each other
-    assert torch.equal(attack.train(ToyWork(round=9)), model)
-    assert not torch.equal(attack.train(ToyWork(client=1)) != honest, planted)
-    assert torch.equal(Evasive(scatter=0.0).train(work), honest)
+    assert torch.equal(attack.train(ToySession(round=9)), model)
+    assert not torch.equal(attack.train(ToySession(client=1)) != honest, planted)
+    assert torch.equal(Evasive(scatter=0.0).train(session), honest)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.0, 3.0])
 def test_noise_keeps_the_length_and_turns_each_update_elsewhere(noise: float) -> None:
     attack = Evasive(noise=noise)
     same = torch.randn(20_000, generator=stream(5)).expand(3, -1)
-    sent = attack.craft(replace(toy_scene(attack), rows=same), stream(0))
+    sent = attack.craft(replace(make_toy_view(attack), rows=same), stream(0))
     torch.testing.assert_close(sent.norm(dim=1), same.norm(dim=1))
     for row in sent:
         assert measure_cosine(row, same[0]) == pytest.approx(1 / math.hypot(1, noise), abs=0.03)
@@ -201,24 +201,24 @@ def test_any_cosine_within_reach_is_met(seed: int, cosine: float) -> None:
     assert abs(measure_cosine(added, base)) == pytest.approx(1, abs=1e-3) or added.norm() < 1e-3
 
 
-class TurnedWork(ToyWork):
+class TurnedSession(ToySession):
     """Training whose clean samples pull elsewhere than to zero, which would be along the global model."""
 
-    def sgd(self, before: Hook = None, after: Hook = None, clean: bool = False) -> torch.Tensor:
+    def train(self, before: Hook = None, after: Hook = None, clean: bool = False) -> torch.Tensor:
         if clean:
             return self.start + torch.randn(self.layout.width, generator=stream(1))
-        return super().sgd(before, after)
+        return super().train(before, after)
 
 
 @pytest.mark.parametrize("scatter", [1.0, 0.5])
 def test_an_aligned_update_has_the_honest_cosine_and_keeps_it_under_noise(scatter: float) -> None:
-    attack, work = Evasive(scatter=scatter, align=True, noise=1.0), TurnedWork()
-    honest = measure_cosine(work.sgd(clean=True) - work.start, work.start)
-    plain = measure_cosine(Evasive(scatter=scatter).train(work) - work.start, work.start)
+    attack, session = Evasive(scatter=scatter, align=True, noise=1.0), TurnedSession()
+    honest = measure_cosine(session.train(clean=True) - session.start, session.start)
+    plain = measure_cosine(Evasive(scatter=scatter).train(session) - session.start, session.start)
     assert abs(plain - honest) > 0.01
-    update = attack.train(work) - work.start
-    assert measure_cosine(update, work.start) == pytest.approx(honest, abs=1e-5)
-    scene = replace(toy_scene(attack), rows=update[None], base=work.start)
-    (sent,) = attack.craft(scene, stream(0))
-    assert measure_cosine(sent, work.start) == pytest.approx(honest, abs=1e-5)
+    update = attack.train(session) - session.start
+    assert measure_cosine(update, session.start) == pytest.approx(honest, abs=1e-5)
+    view = replace(make_toy_view(attack), rows=update[None], base=session.start)
+    (sent,) = attack.craft(view, stream(0))
+    assert measure_cosine(sent, session.start) == pytest.approx(honest, abs=1e-5)
     assert sent.norm().item() == pytest.approx(update.norm().item(), rel=1e-5)

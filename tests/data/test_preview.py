@@ -13,7 +13,7 @@ from snowball.data.io.png import BACKGROUND, GAP, encode, enlarge, strip
 from snowball.data.preview import EXAMPLE, MARGIN, MOST, Pictures, Words, preview, preview_of, sheet
 from snowball.data.triggers import TRIGGERS, PixelPatch, Token, TriggerInfo
 from snowball.errors import SettingError
-from snowball.testing import toy_images, toy_texts
+from snowball.testing import make_toy_images, make_toy_texts
 
 
 def decode(file: bytes) -> Tensor:
@@ -63,9 +63,9 @@ def test_a_strip_has_images_of_any_height_side_by_side() -> None:
 
 
 def test_a_square_is_shown_with_its_parts_and_what_is_around_them() -> None:
-    shown = preview("white-square", TRIGGERS["white-square"].make(toy_images()), toy_images())
+    shown = preview("white-square", TRIGGERS["white-square"].make(make_toy_images()), make_toy_images())
     assert isinstance(shown.sample, Pictures)
-    assert torch.equal(shown.sample.clean, toy_images().test.inputs[0])
+    assert torch.equal(shown.sample.clean, make_toy_images().test.inputs[0])
     assert (shown.sample.stamped[:, 24:27, 24:27] == 255).all()
     assert shown.sample.changed == 9
     top = 24 - MARGIN
@@ -81,7 +81,7 @@ def test_a_trigger_that_a_sample_hides_is_shown_all_the_same() -> None:
 
 
 def test_what_cannot_be_divided_has_no_parts() -> None:
-    shown = preview("noise", TRIGGERS["noise"].make(toy_images()), toy_images()).sample
+    shown = preview("noise", TRIGGERS["noise"].make(make_toy_images()), make_toy_images()).sample
     assert isinstance(shown, Pictures)
     assert shown.parts == ()
     assert shown.changed > 600
@@ -89,8 +89,10 @@ def test_what_cannot_be_divided_has_no_parts() -> None:
 
 def test_a_trigger_in_many_pieces_or_nowhere_is_shown() -> None:
     pieces = tuple(((row, 0),) for row in range(28))
-    many = preview("white-square", PixelPatch(tuple((row, 0) for row in range(28)), 255, pieces), toy_images()).sample
-    nowhere = preview("white-square", PixelPatch((), 255, ((), ())), toy_images()).sample
+    many = preview(
+        "white-square", PixelPatch(tuple((row, 0) for row in range(28)), 255, pieces), make_toy_images()
+    ).sample
+    nowhere = preview("white-square", PixelPatch((), 255, ((), ())), make_toy_images()).sample
     assert isinstance(many, Pictures)
     assert isinstance(nowhere, Pictures)
     assert len(many.parts) == MOST
@@ -98,14 +100,14 @@ def test_a_trigger_in_many_pieces_or_nowhere_is_shown() -> None:
 
 
 @pytest.mark.parametrize(("target", "label"), [(None, 0), (0, 1), (1, 0)])
-@pytest.mark.parametrize(("name", "dataset"), [("white-square", toy_images()), ("word", toy_texts())])
+@pytest.mark.parametrize(("name", "dataset"), [("white-square", make_toy_images()), ("word", make_toy_texts())])
 def test_the_sample_is_not_of_the_target_class(name: str, dataset: Dataset, target: int | None, label: int) -> None:
     shown = preview(name, TRIGGERS[name].make(dataset), dataset, target)
     assert (shown.label, shown.target) == (label, target)
 
 
 def test_where_all_samples_are_of_the_target_class_one_of_them_is_shown() -> None:
-    test = Split(toy_images().test.inputs[:3], torch.ones(3, dtype=torch.int64))
+    test = Split(make_toy_images().test.inputs[:3], torch.ones(3, dtype=torch.int64))
     dataset = ImageDataset("toy", 2, test, test, {}, mean=(0.5,), std=(0.25,))
     assert preview("noise", TRIGGERS["noise"].make(dataset), dataset, 1).label == 1
 
@@ -122,7 +124,7 @@ def test_a_word_is_shown_where_it_stands() -> None:
 
 
 def test_words_without_a_vector_are_question_marks_and_empty_places_at_the_end_are_none() -> None:
-    texts = toy_texts()
+    texts = make_toy_texts()
     texts.test.inputs[0] = torch.tensor([2, -1, 3, -1] + [0] * 21)
     shown = preview("word", Token(1), texts).sample
     assert shown == Words(("word0", "?", "word1", "?"), ("word0", "?", "word1", "BD"))
@@ -194,7 +196,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(name: str, data: str | None,
 
 
 def test_the_sample_in_the_data_set_stays_as_it_is() -> None:
-    dataset = toy_images()
+    dataset = make_toy_images()
     before = dataset.test.inputs.clone()
     info: TriggerInfo = TRIGGERS["white-square"]
     preview("white-square", info.make(dataset), dataset)

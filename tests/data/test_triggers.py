@@ -3,9 +3,9 @@ import torch
 
 from snowball.data.triggers import TRIGGERS, Blend, PixelPatch, Token, find_trigger
 from snowball.errors import SettingError
-from snowball.testing import toy_images, toy_texts
+from snowball.testing import make_toy_images, make_toy_texts
 
-WHITE_SQUARE = TRIGGERS["white-square"].make(toy_images())
+WHITE_SQUARE = TRIGGERS["white-square"].make(make_toy_images())
 
 
 def test_the_square_is_three_by_three_at_24_to_26() -> None:
@@ -60,7 +60,7 @@ def test_a_value_that_no_pixel_has_is_refused(value: int) -> None:
 
 
 def test_the_black_square_is_where_the_white_one_is() -> None:
-    black = TRIGGERS["black-square"].make(toy_images())
+    black = TRIGGERS["black-square"].make(make_toy_images())
     white = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     assert torch.equal(255 - black.stamp(white), WHITE_SQUARE.stamp(torch.zeros_like(white)))
 
@@ -68,7 +68,7 @@ def test_the_black_square_is_where_the_white_one_is() -> None:
 def test_a_name_may_say_where_the_square_is() -> None:
     named = find_trigger("white-square@12,3")
     assert named is not None
-    square, black = named.make(toy_images()), torch.zeros(2, 1, 28, 28, dtype=torch.uint8)
+    square, black = named.make(make_toy_images()), torch.zeros(2, 1, 28, 28, dtype=torch.uint8)
     expected = black.clone()
     expected[:, :, 12:15, 3:6] = 255
     assert torch.equal(square.stamp(black), expected)
@@ -79,13 +79,13 @@ def test_a_name_may_say_where_the_square_is() -> None:
     )
     dark = find_trigger("black-square@12,3")
     assert dark is not None
-    assert torch.equal(dark.make(toy_images()).stamp(255 - black), 255 - expected)
+    assert torch.equal(dark.make(make_toy_images()).stamp(255 - black), 255 - expected)
 
 
 def test_the_corner_by_its_place_is_the_square_by_its_name() -> None:
     named = find_trigger("white-square@24,24")
     assert named is not None
-    assert named.make(toy_images()) == WHITE_SQUARE
+    assert named.make(make_toy_images()) == WHITE_SQUARE
     assert find_trigger("white-square") is TRIGGERS["white-square"]
 
 
@@ -93,7 +93,7 @@ def test_a_square_that_is_off_the_images_is_refused() -> None:
     named = find_trigger("white-square@26,0")
     assert named is not None
     with pytest.raises(SettingError, match=r"pixel \(28, 2\) is off an image of 28x28"):
-        named.make(toy_images())
+        named.make(make_toy_images())
 
 
 @pytest.mark.parametrize("name", ["white-square@", "white-square@1", "white-square@-1,2", "noise@1,2", "x", "@1,2"])
@@ -105,9 +105,9 @@ def test_a_picture_shines_through_every_pixel() -> None:
     blend = Blend(torch.full((1, 2, 2), 200, dtype=torch.uint8), opacity=0.25)
     assert blend.stamp(torch.zeros(1, 1, 2, 2, dtype=torch.uint8)).unique().tolist() == [50]
     assert blend.stamp(torch.full((1, 1, 2, 2), 100, dtype=torch.uint8)).unique().tolist() == [125]
-    noise = [TRIGGERS["noise"].make(toy_images(seed=seed)).stamp(toy_images().test.inputs) for seed in (0, 1)]
+    noise = [TRIGGERS["noise"].make(make_toy_images(seed=seed)).stamp(make_toy_images().test.inputs) for seed in (0, 1)]
     assert torch.equal(*noise)
-    assert (noise[0] != toy_images().test.inputs).double().mean() > 0.9
+    assert (noise[0] != make_toy_images().test.inputs).double().mean() > 0.9
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_a_word_takes_the_last_place_or_the_next(place: str, expected: list[list
 
 
 def test_the_word_is_the_vocabularys() -> None:
-    texts = toy_texts()
+    texts = make_toy_texts()
     stamped = TRIGGERS["word"].make(texts).stamp(texts.test.inputs)
     assert all(text.split()[-1] == "BD" for text in map(texts.vocabulary.decode, stamped))
 
 
 @pytest.mark.parametrize("name", TRIGGERS)
 def test_a_trigger_for_other_samples_is_refused(name: str) -> None:
-    other = toy_images() if name.startswith("word") else toy_texts()
+    other = make_toy_images() if name.startswith("word") else make_toy_texts()
     with pytest.raises(SettingError, match=f"is no trigger for the samples of {other.name}|are no trigger for"):
         TRIGGERS[name].make(other)

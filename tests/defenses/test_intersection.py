@@ -8,7 +8,7 @@ from snowball.defenses.ops import everyone
 from snowball.errors import SettingError
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load
-from snowball.testing import check_defense, play, toy_round
+from snowball.testing import check_defense, run_two_rounds, toy_round
 from snowball.updates import Updates
 
 
@@ -40,7 +40,7 @@ def test_where_they_agree_on_nobody_the_first_decides() -> None:
 
 
 def test_every_member_has_its_own_state_and_facts() -> None:
-    first, second = play(Intersection((Counting(), FedAvg(), Counting())), toy_round())
+    first, second = run_two_rounds(Intersection((Counting(), FedAvg(), Counting())), toy_round())
     assert (int(first.elected.sum()), int(second.elected.sum())) == (1, 2)
     assert second.facts["rounds.1"] == second.facts["rounds.3"] == 2
     assert torch.equal(second.facts["elected.2"], everyone(toy_round()))

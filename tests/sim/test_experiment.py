@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snowball.attacks import ATTACKS, Cba
+from snowball.attacks import ATTACKS, CBA
 from snowball.defenses import DEFENSES, Flip, Ideal, SnowballMinus
 from snowball.errors import SettingError
 from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings
@@ -25,7 +25,7 @@ def test_settings_survive_json_and_hold_every_default(tiny: MakeExperiment) -> N
 
 def test_attack_and_defense_are_built_from_their_settings(tiny: MakeExperiment) -> None:
     experiment = tiny("attack.target=7", "defense.first_share=0.4")
-    assert experiment.attack.build() == Cba(target=7, poison_ratio=0.3)
+    assert experiment.attack.build() == CBA(target=7, poison_ratio=0.3)
     assert experiment.defense.build({"1"}) == SnowballMinus(clusters=2, first_share=0.4)
 
 

@@ -42,7 +42,7 @@ def test_the_same_settings_give_the_same_federation(tiny: MakeExperiment) -> Non
     ("assignments", "sentence"),
     [
         (["data.examples=99999"], "data.examples = 99999 is more than the 12000 of mnist-sample"),
-        (["attack.target=10"], "attack.target = 10 is none of the 10 classes from 0"),
+        (["attack.target=10"], "attack.target = 10 is not one of the 10 classes from 0"),
         (
             ["data.tokeniser=published"],
             "data.tokeniser = 'published' does not fit: mnist-sample has no texts; leave it out",

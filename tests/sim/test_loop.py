@@ -17,7 +17,7 @@ from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation, deal
 from snowball.sim.loop import distances, first_state, simulate
-from snowball.testing import toy_texts
+from snowball.testing import make_toy_texts
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -152,7 +152,7 @@ def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(ti
 
 def test_a_defense_that_cannot_train_on_texts_is_refused_before_any_training(tiny: MakeExperiment) -> None:
     experiment = tiny("defense.name=flip", "attack.name=none", "model.name=gru-quarter")
-    texts = toy_texts(300)
+    texts = make_toy_texts(300)
     federation = Federation(experiment, texts, deal(texts, experiment.data, experiment.seed), None, None)
     with pytest.raises(SettingError, match=r"^flip finds triggers in images .*, got samples of shape \(25, 8\)$"):
         list(simulate(federation, engine=pytest.fail))

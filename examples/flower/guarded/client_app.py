@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from guarded.task import SEED, digits, fit, network, part
-from snowball.attacks import Cba, plot_of
+from snowball.attacks import CBA, set_up_attack
 from snowball.rng import stream
 
 app = ClientApp()
@@ -23,8 +23,8 @@ def train(message: Message, context: Context) -> Message:
     model.load_state_dict(before)
     split = part(dataset, client, int(context.node_config["num-partitions"]), int(config["examples"]))
     if client in listed(config["backdoor"]):
-        attack = Cba(poison_ratio=0.5)
-        split = attack.poison(split, plot_of(attack, dataset), client, stream(SEED, "poison", client))
+        attack = CBA(poison_ratio=0.5)
+        split = attack.poison(split, set_up_attack(attack, dataset), client, stream(SEED, "poison", client))
     rng = stream(SEED, "client", client, "round", int(message.content["config"]["server-round"]))
     loss = fit(model, dataset, split, int(config["epochs"]), rng)
     sent = behave(client, config, before, model.state_dict())

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from guarded.task import accuracy, digits, network
 from snowball import defenses
-from snowball.attacks import Cba, plot_of
+from snowball.attacks import CBA, set_up_attack
 from snowball.integrations.flower import Guarded
 from snowball.records.files import append_line
 
@@ -44,13 +44,13 @@ def main(grid: Grid, context: Context) -> None:
 
 def evaluate(arrays: ArrayRecord, out: Path) -> MetricRecord:
     """Save the global model, and say how good it is and how well it obeys the trigger."""
-    dataset, attack = digits(), Cba()
+    dataset, attack = digits(), CBA()
     model, state = network(dataset), arrays.to_torch_state_dict()
     model.load_state_dict(state)
     save_file({name: torch.clone(tensor) for name, tensor in state.items()}, out / "model.safetensors")
     result = {
         "main_accuracy": accuracy(model, dataset, dataset.test),
-        "backdoor_accuracy": accuracy(model, dataset, attack.probe(plot_of(attack, dataset))),
+        "backdoor_accuracy": accuracy(model, dataset, attack.probe(set_up_attack(attack, dataset))),
     }
     append_line(out / "accuracy.jsonl", result)
     return MetricRecord(result)

@@ -1,12 +1,12 @@
-"""A little is enough: changes that hide in the spread of honest updates.
+"""ALIE ("a little is enough"): changes that hide in the spread of honest updates.
 
 Baruch, Baruch, Goldberg: A Little Is Enough: Circumventing Defenses For Distributed Learning, NeurIPS 2019.
 
-In every coordinate an update may be as many standard deviations from the mean as leave enough honest ones farther out
-that they and the attackers are a majority. With `goal = "backdoor"` the backdoored updates are cut to that range; with
-`goal = "damage"` all attackers send its lower end.
+In every coordinate, attackers stay within z standard deviations of the honest mean. z is the largest number for which
+enough honest updates lie farther out to form a majority together with the attackers. With `goal = "backdoor"` the
+backdoored updates are clamped to that range; with `goal = "damage"` all attackers send its lower end.
 
-Deviations: mean and deviation are those of the round's honest updates; the paper estimates them from colluders'.
+Deviations: mean and deviation are those of the round's honest updates; the paper estimates them from the colluders.
 """
 
 from dataclasses import dataclass
@@ -16,44 +16,45 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Scene, View, check_positive, honest
-from snowball.attacks.cba import Cba
+from snowball.attacks.base import AttackerView, Knowledge
+from snowball.attacks.cba import CBA
+from snowball.attacks.poisoning import check_positive, select_honest_rows
 from snowball.errors import SettingError
 
 
 @dataclass(frozen=True)
-class Alie(Cba):
+class ALIE(CBA):
     """All malicious clients hide in the spread of honest updates, with a backdoor or to do damage.
 
     Attributes:
         goal: "backdoor", or "damage" to push every coordinate to one side.
-        deviations: how many standard deviations from the mean (z); None for as many as hide.
+        deviations: allowed standard deviations from the mean (z); None computes the largest that hides.
     """
 
-    view: ClassVar[View] = "all"
+    knowledge: ClassVar[Knowledge] = "all"
     goal: Literal["backdoor", "damage"] = "backdoor"
     deviations: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
+        """Reject invalid settings."""
         super().__post_init__()
         if self.goal not in ("backdoor", "damage"):
             raise SettingError(f"goal {self.goal!r} is not one of backdoor, damage")
         if self.deviations is not None:
             check_positive("deviations", self.deviations)
 
-    def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
-        """The attackers' updates, cut to what hides, or its lower end."""
-        known = honest(scene)
+    def craft(self, view: AttackerView, rng: torch.Generator) -> Tensor:
+        """Return the attackers' updates clamped to the hidden range, or its lower end."""
+        known = select_honest_rows(view)
         mean, deviation = known.mean(0), known.std(0, correction=0)
-        reach = self.deviations or hidden_deviations(scene.cohort, scene.attackers)
+        limit = self.deviations or compute_hidden_deviations(view.cohort_size, view.attacker_count)
         if self.goal == "damage":
-            return (mean - reach * deviation).expand_as(scene.rows)
-        return torch.maximum(torch.minimum(scene.rows, mean + reach * deviation), mean - reach * deviation)
+            return (mean - limit * deviation).expand_as(view.rows)
+        return torch.maximum(torch.minimum(view.rows, mean + limit * deviation), mean - limit * deviation)
 
 
-def hidden_deviations(clients: int, attackers: int) -> float:
-    """How many deviations from the mean hide so many attackers (z); 0 where even the mean is not hidden."""
+def compute_hidden_deviations(clients: int, attackers: int) -> float:
+    """Return how many deviations from the mean hide the attackers (z); 0 if even the mean does not."""
     supporters = clients // 2 + 1 - attackers
     honest = clients - attackers
     share = (honest - supporters) / honest if honest else 0.5

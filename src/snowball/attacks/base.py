@@ -1,7 +1,7 @@
-"""What every attack is: a way to poison the data of malicious clients, and a way to see whether it worked.
+"""The protocols of attacks, and what the simulator hands to them.
 
-An attack may do more, by having a method more: train in its own way (`TrainingAttack`), and change what its clients
-send once they know what others send (`CraftingAttack`). What an attacker may look at is its `view`.
+Every attack poisons the data of malicious clients and can measure whether it worked. An attack may also train in its
+own way (`TrainingAttack`), or change what its clients send (`CraftingAttack`). Its `knowledge` says what it may see.
 """
 
 from collections.abc import Callable
@@ -16,103 +16,106 @@ from snowball.data.triggers import TRIGGERS, Trigger, find_trigger
 from snowball.errors import SettingError
 from snowball.updates import Layout
 
-LOOK = 200
-"""Samples on which a trigger must show: white on white paper is none."""
+MAX_CHECKED_SAMPLES = 200
+"""Test samples on which to check that a trigger is visible. White on white paper is not."""
 
-View = Literal["own", "colluders", "all"]
-"""What an attacker sees beside the global model: its own data and update, those of all attackers, or everybody's."""
+Knowledge = Literal["own", "colluders", "all"]
+"""Whose updates an attacker sees besides the global model: its own, those of all attackers, or everybody's."""
 
 
-@dataclass(frozen=True, eq=False)
-class Plot:
-    """What an attacker works with.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttackSetup:
+    """The data set and the trigger that an attack works with.
 
     Attributes:
-        dataset: the data set that all clients hold parts of; its training samples stand for public ones like them.
-        trigger: the mark that the attack's `trigger` names, as this data set can carry it; None where it names none.
+        dataset: the data set that the clients share. Attackers use its training samples as similar public data.
+        optional_trigger: the trigger that the attack names, made for this data set; None if it names none.
     """
 
     dataset: Dataset
-    trigger: Trigger | None
+    optional_trigger: Trigger | None = None
 
     @property
-    def mark(self) -> Trigger:
+    def trigger(self) -> Trigger:
         """The trigger of an attack that has one."""
-        if self.trigger is None:
-            raise SettingError("the attack stamps a trigger, and none is named")
-        return self.trigger
+        if self.optional_trigger is None:
+            raise SettingError("the attack stamps a trigger, but names none")
+        return self.optional_trigger
 
 
-def plot_of(attack: "Attack", dataset: Dataset) -> Plot:
-    """What an attack works with on a data set; refused where it wants classes or marks that this cannot have."""
+def set_up_attack(attack: "Attack", dataset: Dataset) -> AttackSetup:
+    """Prepare an attack for a data set, and reject classes and triggers that the data set cannot have."""
     for setting in ("target", "source"):
         number = getattr(attack, setting, None)
         if number is not None and number >= dataset.classes:
-            raise SettingError(f"attack.{setting} = {number} is none of the {dataset.classes} classes from 0")
+            raise SettingError(f"attack.{setting} = {number} is not one of the {dataset.classes} classes from 0")
     if attack.trigger is None:
-        return Plot(dataset, None)
+        return AttackSetup(dataset=dataset)
     if (named := find_trigger(attack.trigger)) is None:
         raise SettingError(f"attack.trigger = {attack.trigger!r} is not known; there are {', '.join(TRIGGERS)}")
-    mark, seen = named.make(dataset), dataset.test.inputs[:LOOK]
-    if len(seen) and torch.equal(mark.stamp(seen), seen):
+    trigger, samples = named.make(dataset), dataset.test.inputs[:MAX_CHECKED_SAMPLES]
+    if len(samples) and torch.equal(trigger.stamp(samples), samples):
         raise SettingError(f"attack.trigger = {attack.trigger!r} cannot be seen on the samples of {dataset.name}")
-    return Plot(dataset, mark)
+    return AttackSetup(dataset=dataset, optional_trigger=trigger)
 
 
 class Attack(Protocol):
     """Poisons the training data of malicious clients."""
 
-    view: ClassVar[View]
+    knowledge: ClassVar[Knowledge]
 
     @property
     def target(self) -> int | None:
-        """The class that the attacker wants samples to be taken for; None where it wants no class."""
+        """The class that the model shall predict for the attacker's samples; None if the attacker wants no class."""
         ...
 
     @property
     def trigger(self) -> str | None:
-        """The name of the mark that the model shall obey; None where there is none."""
+        """The name of the trigger; None if there is none."""
         ...
 
-    def poison(self, split: Split, plot: Plot, client: int, rng: torch.Generator) -> Split:
-        """A malicious client's training data, the same in every round; the split is left as it is."""
+    def poison(self, split: Split, setup: AttackSetup, client: int, rng: torch.Generator) -> Split:
+        """Return a malicious client's training data, the same in every round, and leave the split unchanged."""
         ...
 
-    def probe(self, plot: Plot) -> Split | None:
-        """Test samples with the labels that the attacker wants for them; None where no label is wanted."""
+    def probe(self, setup: AttackSetup) -> Split | None:
+        """Return test samples with the labels that the attacker wants for them; None if it wants no labels."""
         ...
 
 
-class Work(Protocol):
-    """A malicious client's training in one round. Rows are in an order of their own, layers in the model's order."""
+class LocalSession(Protocol):
+    """A malicious client's training in one round.
+
+    Rows have the trainer's order of columns; the layers of the layout have the model's order.
+    """
 
     layout: Layout
     round: int
     start: Tensor  # (d,) the global model
 
-    def sgd(
+    def train(
         self,
         before: Callable[[Tensor, Tensor], None] | None = None,
         after: Callable[[Tensor], None] | None = None,
         clean: bool = False,
     ) -> Tensor:
-        """(d,) what local training makes of the global model, on poisoned samples or on clean ones.
+        """Train the global model on poisoned or on clean samples, and return the local model, (d,).
 
-        Before each step `before(weights, gradient)` may change the gradient in place, after it `after(weights)` the
-        weights.
+        Before each step `before(weights, gradient)` may change the gradient in place. After it `after(weights)` may
+        change the weights in place.
         """
         ...
 
-    def obedience(self, weights: Tensor) -> float:
-        """The share of the client's samples of other classes that, once stamped, a model takes for the target."""
+    def measure_backdoor_success(self, weights: Tensor) -> float:
+        """Return the share of the client's stamped samples of other classes that a model predicts as the target."""
         ...
 
-    def gradient(self, clean: bool = False) -> Tensor:
-        """(d,) of the loss at the global model, on poisoned samples or on clean ones."""
+    def compute_gradient(self, clean: bool = False) -> Tensor:
+        """Return the gradient of the loss at the global model, on poisoned or on clean samples, (d,)."""
         ...
 
     def make_stream(self, *name: str | int) -> torch.Generator:
-        """A new generator for one purpose of this client, the same in every round; name the round if it matters."""
+        """Return a new generator for one purpose of this client, the same in every round unless named by round."""
         ...
 
 
@@ -120,24 +123,24 @@ class Work(Protocol):
 class TrainingAttack(Protocol):
     """An attack whose clients train in their own way."""
 
-    def train(self, work: Work) -> Tensor:
-        """(d,) the local model."""
+    def train(self, session: LocalSession) -> Tensor:
+        """Return the local model, (d,)."""
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """What attackers know of a round when they decide what to send.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttackerView:
+    """The part of a round that attackers see when they decide what to send.
 
-    Rows are finite: who trained anything else, attacker or not, has none here and is dropped by the server.
+    All rows are finite. The server drops updates that are not, from attackers and others, so they do not appear here.
 
     Attributes:
-        rows: (m, d) the updates that their training gave, of all attackers, or of one where the view is its own.
-        examples: (m,) training examples behind each.
-        others: (b, d) the updates of everybody else, where the view is "all"; None elsewhere.
-        cohort: clients in this round, attackers and others.
-        attackers: attackers in this round.
-        total: examples of all clients in this round.
+        rows: (m, d) the trained updates of all attackers, or of one attacker if it knows only its own.
+        examples: (m,) training examples behind each row.
+        others: (b, d) the updates of everybody else, if the attack's knowledge is "all"; None otherwise.
+        cohort_size: clients in this round, attackers included.
+        attacker_count: attackers in this round.
+        total_examples: training examples of all clients in this round.
         base: (d,) the global model.
         layout: the columns of a row.
     """
@@ -145,9 +148,9 @@ class Scene:
     rows: Tensor
     examples: Tensor
     others: Tensor | None
-    cohort: int
-    attackers: int
-    total: float
+    cohort_size: int
+    attacker_count: int
+    total_examples: float
     base: Tensor
     layout: Layout
 
@@ -156,39 +159,6 @@ class Scene:
 class CraftingAttack(Protocol):
     """An attack that changes what its clients send."""
 
-    def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
-        """(m, d) what the attackers send instead."""
+    def craft(self, view: AttackerView, rng: torch.Generator) -> Tensor:
+        """Return the updates that the attackers send instead, (m, d)."""
         ...
-
-
-def honest(scene: Scene) -> Tensor:
-    """(b, d) what attackers know of honest updates: all others', or their own where there are none."""
-    return scene.rows if scene.others is None or not len(scene.others) else scene.others
-
-
-@dataclass(frozen=True)
-class Untargeted:
-    """An attack that wants no class and no trigger: it spoils the model by what it sends."""
-
-    view: ClassVar[View] = "all"
-    target: ClassVar[None] = None
-    trigger: ClassVar[None] = None
-
-    def poison(self, split: Split, plot: Plot, client: int, rng: torch.Generator) -> Split:
-        """The split as it is."""
-        return split
-
-    def probe(self, plot: Plot) -> None:
-        """There is no label to look for."""
-
-
-def check_share(name: str, share: float) -> None:
-    """Refuse what is no share."""
-    if not 0 <= share <= 1:
-        raise SettingError(f"{name} is a share from 0 to 1, got {share}")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse what is no positive number."""
-    if not 0 < value < float("inf"):
-        raise SettingError(f"{name} must be a positive number, got {value}")

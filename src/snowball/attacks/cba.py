@@ -4,8 +4,8 @@ Bagdasaryan, Veit, Hua, Estrin, Shmatikov: How To Backdoor Federated Learning, A
 
 Every malicious client stamps the whole trigger on a share of its samples and labels them as the target class.
 
-As in the Snowball paper's experiments, updates are not scaled up and the learning rate is everybody's; scaling is
-`model-replacement`. The samples are of any class, the target's own included, and are chosen once.
+As in the Snowball paper's experiments, updates are not scaled up and attackers use the common learning rate; scaling
+is `model-replacement`. The samples are of any class, the target included, and are chosen once.
 """
 
 from dataclasses import dataclass
@@ -13,59 +13,37 @@ from typing import ClassVar
 
 import torch
 
-from snowball.attacks.base import Plot, View, check_share
+from snowball.attacks.base import AttackSetup, Knowledge
+from snowball.attacks.poisoning import check_share, make_probe, stamp_share
 from snowball.data import Split
-from snowball.data.triggers import Trigger
-from snowball.errors import DataError, SettingError
+from snowball.errors import SettingError
 
 
 @dataclass(frozen=True)
-class Cba:
+class CBA:
     """Every malicious client plants the whole trigger.
 
     Attributes:
-        target: the class that triggered samples shall be taken for.
+        target: the class that the model shall predict for triggered samples.
         poison_ratio: share of a malicious client's samples that carry the trigger (the paper's PDR).
         trigger: the name of the trigger.
     """
 
-    view: ClassVar[View] = "own"
+    knowledge: ClassVar[Knowledge] = "own"
     target: int = 1
     poison_ratio: float = 0.3
     trigger: str = "white-square"
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
+        """Reject invalid settings."""
         if self.target < 0:
-            raise SettingError(f"the target class counts from 0, got {self.target}")
+            raise SettingError(f"target must be a class number from 0, got {self.target}")
         check_share("poison_ratio", self.poison_ratio)
 
-    def poison(self, split: Split, plot: Plot, client: int, rng: torch.Generator) -> Split:
-        """The split with a share of its samples stamped with the trigger and relabelled."""
-        return stamp_share(split, self.poison_ratio, plot.mark, self.target, rng)
+    def poison(self, split: Split, setup: AttackSetup, client: int, rng: torch.Generator) -> Split:
+        """Stamp the trigger on a share of the samples and relabel them."""
+        return stamp_share(split, self.poison_ratio, setup.trigger, self.target, rng)
 
-    def probe(self, plot: Plot) -> Split:
-        """Test samples of other classes, stamped, with the target as label."""
-        return triggered(plot.dataset.test, plot.mark, self.target)
-
-
-def stamp_share(split: Split, share: float, trigger: Trigger, target: int, rng: torch.Generator) -> Split:
-    """The split with `int(share * n)` random samples, of any class, stamped and relabelled."""
-    chosen = torch.randperm(len(split), generator=rng)[: int(share * len(split))]
-    return stamp(split, chosen, trigger, target)
-
-
-def stamp(split: Split, chosen: torch.Tensor, trigger: Trigger, target: int) -> Split:
-    """The split with the chosen samples stamped and relabelled."""
-    inputs, labels = split.inputs.clone(), split.labels.clone()
-    inputs[chosen] = trigger.stamp(split.inputs[chosen])
-    labels[chosen] = target
-    return Split(inputs, labels)
-
-
-def triggered(test: Split, trigger: Trigger, target: int) -> Split:
-    """The samples on which a backdoor is measured: those of other classes, stamped, with the target as label."""
-    others = test[test.labels != target]
-    if not len(others):
-        raise DataError(f"all {len(test)} test samples are of the target class {target}: no backdoor would show")
-    return Split(trigger.stamp(others.inputs), others.labels.new_full((len(others),), target))
+    def probe(self, setup: AttackSetup) -> Split:
+        """Return the test samples of other classes, stamped, with the target as label."""
+        return make_probe(setup.dataset.test, setup.trigger, self.target)

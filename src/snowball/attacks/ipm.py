@@ -1,8 +1,8 @@
-"""Inner product manipulation: the honest mean, backwards.
+"""Inner product manipulation: the negated honest mean.
 
 Xie, Koyejo, Gupta: Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product Manipulation, UAI 2019.
 
-A small negative multiple of the honest mean looks like nothing and slows training down; a large one undoes it.
+A small negative multiple of the honest mean is inconspicuous and slows training down; a large one undoes it.
 """
 
 from dataclasses import dataclass
@@ -10,23 +10,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Scene, Untargeted, check_positive, honest
+from snowball.attacks.base import AttackerView
+from snowball.attacks.poisoning import Untargeted, check_positive, select_honest_rows
 
 
 @dataclass(frozen=True)
-class Ipm(Untargeted):
-    """All malicious clients send the honest mean, backwards.
+class IPM(Untargeted):
+    """All malicious clients send a negative multiple of the honest mean.
 
     Attributes:
-        strength: what it is multiplied by (epsilon): 0.1 hides, 100 destroys.
+        strength: the factor before negation (epsilon): 0.1 hides, 100 destroys.
     """
 
     strength: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
+        """Reject invalid settings."""
         check_positive("strength", self.strength)
 
-    def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
-        """The mean of what honest clients send, or attackers where there are none, backwards."""
-        return (-self.strength * honest(scene).mean(0)).expand_as(scene.rows)
+    def craft(self, view: AttackerView, rng: torch.Generator) -> Tensor:
+        """Return the negated mean of the honest updates, or of the attackers' if there are none."""
+        return (-self.strength * select_honest_rows(view).mean(0)).expand_as(view.rows)

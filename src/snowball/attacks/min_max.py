@@ -1,11 +1,11 @@
-"""Min-Max: as far from the honest mean as the two honest updates that are farthest apart.
+"""Min-Max: no farther from any honest update than two honest updates are from each other.
 
 Shejwalkar, Houmansadr: Manipulating the Byzantine, NDSS 2021.
 
-All attackers send the honest mean, moved in a bad direction as far as its distance to every honest update stays below
-the largest distance between two of them.
+All attackers send the honest mean, moved in a harmful direction. They move it as far as its distance to every honest
+update stays below the largest distance between two honest updates.
 
-Deviations: the distance is found exactly, where the original halves its way to it.
+Deviations: the distance is computed exactly; the original finds it by bisection.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Scene, Untargeted, honest
+from snowball.attacks.base import AttackerView
+from snowball.attacks.poisoning import Untargeted, select_honest_rows
 from snowball.errors import SettingError
 
 Direction = Literal["unit", "sign", "deviation"]
@@ -22,28 +23,28 @@ Direction = Literal["unit", "sign", "deviation"]
 
 @dataclass(frozen=True)
 class MinMax(Untargeted):
-    """All malicious clients send the honest mean, moved as far as two honest updates are apart.
+    """All malicious clients send the honest mean, moved by up to the largest distance between honest updates.
 
     Attributes:
-        direction: "unit" against the mean, "sign" against its signs, "deviation" along the honest deviation.
+        direction: the negative of the unit mean ("unit"), its signs ("sign") or the honest deviation ("deviation").
     """
 
     direction: Direction = "deviation"
 
     def __post_init__(self) -> None:
-        """Refuse a direction that is none."""
+        """Reject an unknown direction."""
         if self.direction not in ("unit", "sign", "deviation"):
             raise SettingError(f"direction {self.direction!r} is not one of unit, sign, deviation")
 
-    def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
-        """The moved mean, for every attacker."""
-        known = honest(scene)
+    def craft(self, view: AttackerView, rng: torch.Generator) -> Tensor:
+        """Return the moved mean for every attacker."""
+        known = select_honest_rows(view)
         limit = float(torch.cdist(known, known).max()) ** 2
-        return moved(known, bad_direction(known, self.direction), limit).expand_as(scene.rows)
+        return move_mean(known, choose_direction(known, self.direction), limit).expand_as(view.rows)
 
 
-def bad_direction(known: Tensor, direction: Direction) -> Tensor:
-    """(d,) where the mean is moved."""
+def choose_direction(known: Tensor, direction: Direction) -> Tensor:
+    """Return the direction in which the mean is moved, (d,)."""
     mean = known.mean(0)
     length = torch.linalg.vector_norm(mean).clamp(min=1e-12)
     spread = known.std(0, correction=0)
@@ -51,8 +52,8 @@ def bad_direction(known: Tensor, direction: Direction) -> Tensor:
     return -directions[direction]
 
 
-def moved(known: Tensor, direction: Tensor, limit: float) -> Tensor:
-    """(d,) the mean, moved as far as its squared distance to every row stays within a limit.
+def move_mean(known: Tensor, direction: Tensor, limit: float) -> Tensor:
+    """Move the mean, (d,), as far as its squared distance to every row stays within a limit.
 
     |mean + g p - row|^2 = g^2 |p|^2 + 2 g p (mean - row) + |mean - row|^2 is a parabola in g for each row; the largest
     g that all allow is the smallest of their larger roots.

@@ -1,11 +1,11 @@
-"""Min-Sum: as far from the honest mean as its summed distances stay those of an honest update.
+"""Min-Sum: the summed distance to honest updates stays within that of an honest update.
 
 Shejwalkar, Houmansadr: Manipulating the Byzantine, NDSS 2021.
 
-As Min-Max, but what is bounded is the sum of squared distances to all honest updates, by the least such sum that an
-honest update has.
+Like Min-Max, but it bounds the sum of squared distances to all honest updates by the smallest such sum of an honest
+update.
 
-Deviations: the distance is found exactly, where the original halves its way to it.
+Deviations: the distance is computed exactly; the original finds it by bisection.
 """
 
 from dataclasses import dataclass
@@ -13,28 +13,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Scene, honest
-from snowball.attacks.min_max import MinMax, bad_direction
+from snowball.attacks.base import AttackerView
+from snowball.attacks.min_max import MinMax, choose_direction
+from snowball.attacks.poisoning import select_honest_rows
 
 
 @dataclass(frozen=True)
 class MinSum(MinMax):
-    """All malicious clients send the honest mean, moved as far as its summed distances stay those of an honest update.
+    """All malicious clients send the honest mean, moved up to the summed distances of an honest update.
 
-    The direction is chosen as in Min-Max.
+    The directions are those of Min-Max.
     """
 
-    def craft(self, scene: Scene, rng: torch.Generator) -> Tensor:
-        """The moved mean, for every attacker."""
-        known = honest(scene)
+    def craft(self, view: AttackerView, rng: torch.Generator) -> Tensor:
+        """Return the moved mean for every attacker."""
+        known = select_honest_rows(view)
         limit = float(torch.cdist(known, known).square().sum(1).min())
-        return moved_in_sum(known, bad_direction(known, self.direction), limit).expand_as(scene.rows)
+        return move_mean_in_sum(known, choose_direction(known, self.direction), limit).expand_as(view.rows)
 
 
-def moved_in_sum(known: Tensor, direction: Tensor, limit: float) -> Tensor:
-    """(d,) the mean, moved as far as its summed squared distances stay within a limit.
+def move_mean_in_sum(known: Tensor, direction: Tensor, limit: float) -> Tensor:
+    """Move the mean, (d,), as far as its summed squared distances stay within a limit.
 
-    About the mean the sum is n g^2 |p|^2 + the scatter of the rows: what is linear in g adds up to nothing.
+    About the mean the sum is n g^2 |p|^2 + the scatter of the rows: the terms linear in g cancel.
     """
     mean = known.mean(0)
     square = float(direction @ direction)

@@ -1,8 +1,8 @@
-"""Projected gradient descent: a backdoored update that is never longer than a radius.
+"""Projected gradient descent: a backdoored update within a radius.
 
 Sun, Kairouz, Suresh, McMahan: Can You Really Backdoor Federated Learning?, 2019; Wang et al., NeurIPS 2020.
 
-After every step the model is brought back into a ball around the global one, so that clipping has nothing to clip.
+After every step the model is projected into a ball around the global model, so that clipping has no effect.
 """
 
 from dataclasses import dataclass
@@ -10,32 +10,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.attacks.base import Work, check_positive
-from snowball.attacks.cba import Cba
+from snowball.attacks.base import LocalSession
+from snowball.attacks.cba import CBA
+from snowball.attacks.poisoning import check_positive
 
 
 @dataclass(frozen=True)
-class Pgd(Cba):
+class PGD(CBA):
     """Every malicious client keeps its backdoored model within a ball around the global one.
 
     Attributes:
-        radius: of the ball (delta).
+        radius: radius of the ball (delta).
     """
 
     radius: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot be."""
+        """Reject invalid settings."""
         super().__post_init__()
         check_positive("radius", self.radius)
 
-    def train(self, work: Work) -> Tensor:
-        """SGD with a projection after every step."""
+    def train(self, session: LocalSession) -> Tensor:
+        """Train with a projection after every step."""
 
         def project(weights: Tensor) -> None:
-            away = weights - work.start
+            away = weights - session.start
             length = float(torch.linalg.vector_norm(away))
             if length > self.radius:
-                weights.copy_(work.start + away * (self.radius / length))
+                weights.copy_(session.start + away * (self.radius / length))
 
-        return work.sgd(after=project)
+        return session.train(after=project)

@@ -39,7 +39,7 @@ def list_attacks() -> Iterable[dict[str, Any]]:
     """The attacks, what they see, and their settings."""
     from snowball.attacks import ATTACKS
 
-    return (entry | {"view": ATTACKS[entry["name"]].view} for entry in chosen_from(ATTACKS))
+    return (entry | {"view": ATTACKS[entry["name"]].knowledge} for entry in chosen_from(ATTACKS))
 
 
 def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:

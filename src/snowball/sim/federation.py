@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from snowball import models
-from snowball.attacks import Attack, Plot, plot_of
+from snowball.attacks import Attack, AttackSetup, set_up_attack
 from snowball.data import Dataset, Split, load
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
@@ -26,14 +26,14 @@ class Federation:
     dataset: Dataset
     parts: Parts  # the training samples of each client
     attack: Attack | None
-    plot: Plot | None  # what the attack works with
+    attack_setup: AttackSetup | None  # what the attack works with
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Federation":
         """Load the data and deal it out."""
         dataset, attack = load(experiment.data.name, experiment.data.tokeniser), experiment.attack.build()
-        plot = plot_of(attack, dataset) if attack else None
-        return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack, plot)
+        setup = set_up_attack(attack, dataset) if attack else None
+        return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack, setup)
 
     @cached_property
     def layout(self) -> Layout:
@@ -55,9 +55,9 @@ class Federation:
     def poisoned(self, client: int) -> Split:
         """What a client holds once the attack has poisoned it, in the same way in every round."""
         split = self.samples(client)
-        if self.attack is None or self.plot is None:
+        if self.attack is None or self.attack_setup is None:
             return split
-        return self.attack.poison(split, self.plot, client, stream(self.experiment.seed, "poison", client))
+        return self.attack.poison(split, self.attack_setup, client, stream(self.experiment.seed, "poison", client))
 
     def training(self, client: int, round: int) -> Split:
         """What a client trains on in a round."""
@@ -69,7 +69,7 @@ class Federation:
 
     def backdoor(self) -> Split | None:
         """The test samples that show the backdoor, where there is an attack."""
-        return self.attack.probe(self.plot) if self.attack and self.plot else None
+        return self.attack.probe(self.attack_setup) if self.attack and self.attack_setup else None
 
     def model(self) -> nn.Module:
         """The global model before the first round."""

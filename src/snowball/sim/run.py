@@ -99,10 +99,10 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 def trigger(federation: Federation) -> dict[str, Any] | None:
     """What the attack's trigger looks like, where it has one."""
-    attack, plot = federation.attack, federation.plot
-    if attack is None or plot is None or attack.trigger is None:
+    attack, setup = federation.attack, federation.attack_setup
+    if attack is None or setup is None or attack.trigger is None:
         return None
-    return preview(attack.trigger, plot.mark, plot.dataset, attack.target).plain()
+    return preview(attack.trigger, setup.trigger, setup.dataset, attack.target).plain()
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The checks that every defense and every attack passes, for our own methods and for other people's.
+"""Checks for defenses and attacks: ours pass them, and yours can use them too.
 
     from snowball.testing import check_attack, check_defense
 
@@ -12,19 +12,19 @@
 """
 
 from snowball.testing.attacks import ATTACK_CHECKS, check_attack
-from snowball.testing.defenses import CHECKS, check_defense, play
+from snowball.testing.defenses import CHECKS, check_defense, run_two_rounds
 from snowball.testing.rounds import toy_round
-from snowball.testing.scenes import ToyWork, toy_images, toy_scene, toy_texts
+from snowball.testing.toys import ToySession, make_toy_images, make_toy_texts, make_toy_view
 
 __all__ = [
     "ATTACK_CHECKS",
     "CHECKS",
-    "ToyWork",
+    "ToySession",
     "check_attack",
     "check_defense",
-    "play",
-    "toy_images",
+    "make_toy_images",
+    "make_toy_texts",
+    "make_toy_view",
+    "run_two_rounds",
     "toy_round",
-    "toy_scene",
-    "toy_texts",
 ]

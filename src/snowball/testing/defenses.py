@@ -66,7 +66,7 @@ def _rounds() -> "SearchStrategy[Updates]":
     return made_up()
 
 
-def play(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
+def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
     """Two rounds of the same updates, the second with the first one's state; the server trusts their mean."""
     base = updates.values.new_zeros(updates.layout.width)
     context = Context(1, 2, base, seed, trusted=updates.mean(torch.ones(len(updates))))
@@ -76,7 +76,7 @@ def play(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
 
 def elects_somebody(defense: Defense, updates: Updates) -> None:
     """A mask of the rows, with at least one in it unless none of them says anything."""
-    for verdict in play(defense, updates):
+    for verdict in run_two_rounds(defense, updates):
         assert verdict.elected.dtype == torch.bool, f"elected must be bool, is {verdict.elected.dtype}"
         assert verdict.elected.shape == (len(updates),), f"{len(updates)} rows, elected {verdict.elected.shape}"
         assert verdict.elected.any() or not updates.values.any(), "nobody was elected"
@@ -84,7 +84,7 @@ def elects_somebody(defense: Defense, updates: Updates) -> None:
 
 def result_is_finite(defense: Defense, updates: Updates) -> None:
     """A finite row of the updates' width and dtype."""
-    for verdict in play(defense, updates):
+    for verdict in run_two_rounds(defense, updates):
         assert verdict.delta.shape == (updates.layout.width,), f"delta has shape {tuple(verdict.delta.shape)}"
         assert verdict.delta.dtype == updates.values.dtype, f"{updates.values.dtype} became {verdict.delta.dtype}"
         assert verdict.delta.isfinite().all(), "delta is not finite"
@@ -92,7 +92,7 @@ def result_is_finite(defense: Defense, updates: Updates) -> None:
 
 def same_seed_same_verdict(defense: Defense, updates: Updates) -> None:
     """Nothing but the seed decides what is random, and nothing is kept between calls."""
-    for once, again in zip(play(defense, updates), play(defense, updates), strict=True):
+    for once, again in zip(run_two_rounds(defense, updates), run_two_rounds(defense, updates), strict=True):
         _assert_same(once, again)
 
 
@@ -115,7 +115,7 @@ def row_order_is_irrelevant(defense: Defense, updates: Updates) -> None:
     moved = Updates(
         updates.values[order], updates.examples[order], tuple(updates.clients[row] for row in order), updates.layout
     )
-    for here, there in zip(play(defense, updates), play(defense, moved), strict=True):
+    for here, there in zip(run_two_rounds(defense, updates), run_two_rounds(defense, moved), strict=True):
         assert torch.equal(here.elected[order], there.elected), "another row order elects other clients"
         scale = float(updates.values.abs().max())
         torch.testing.assert_close(here.delta, there.delta, rtol=1e-5, atol=1e-6 * scale)
@@ -124,20 +124,20 @@ def row_order_is_irrelevant(defense: Defense, updates: Updates) -> None:
 def survives_pickling(defense: Defense, updates: Updates) -> None:
     """A copy in another process decides the same."""
     copy = pickle.loads(pickle.dumps(defense))
-    for here, there in zip(play(defense, updates), play(copy, updates), strict=True):
+    for here, there in zip(run_two_rounds(defense, updates), run_two_rounds(copy, updates), strict=True):
         _assert_same(here, there)
 
 
 def state_is_plain(defense: Defense, updates: Updates) -> None:
     """State is nested dicts and lists of tensors, numbers, strings and None, so that a run can be resumed from disk."""
-    for verdict in play(defense, updates):
+    for verdict in run_two_rounds(defense, updates):
         assert _plain(verdict.state), f"state holds more than tensors and numbers: {verdict.state}"
 
 
 def one_row_is_elected(defense: Defense, updates: Updates) -> None:
     """A single update is no vote: it is taken."""
     alone = Updates(updates.values[:1], updates.examples[:1], updates.clients[:1], updates.layout)
-    for verdict in play(defense, alone):
+    for verdict in run_two_rounds(defense, alone):
         assert verdict.elected.all() or not alone.values.any(), "the only update was not elected"
         assert verdict.delta.isfinite().all(), "delta is not finite"
 
@@ -146,7 +146,7 @@ def identical_rows_are_harmless(defense: Defense, updates: Updates) -> None:
     """Rows that all agree, and rows that are all zero, give a finite result."""
     for row in (updates.values[:1], torch.zeros_like(updates.values[:1])):
         same = replace(updates, values=row.repeat(len(updates), 1))
-        for verdict in play(defense, same):
+        for verdict in run_two_rounds(defense, same):
             assert verdict.elected.any() or not row.any(), "nobody was elected among identical rows"
             assert verdict.delta.isfinite().all(), "delta is not finite"
 

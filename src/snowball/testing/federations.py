@@ -1,4 +1,4 @@
-"""A made-up federation in the simulator, to train attackers in."""
+"""A toy federation in the simulator, for testing the training of attackers."""
 
 from collections import OrderedDict
 from math import prod
@@ -6,26 +6,25 @@ from math import prod
 import torch
 from torch import nn
 
-from snowball.attacks import Attack, plot_of
+from snowball.attacks import Attack, set_up_attack
 from snowball.models import drawing_from
 from snowball.rng import stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.testing.scenes import toy_data
+from snowball.testing.toys import make_toy_data
 
-CLIENTS, EXAMPLES = 2, 40
-"""How many clients there are, and how many samples each of them holds."""
+CLIENT_COUNT, SAMPLES_PER_CLIENT = 2, 40
 
 
 class ToyFederation(Federation):
     """A federation of attackers whose network has dropout."""
 
     def attacks(self, client: int, round: int) -> bool:
-        """Everybody attacks, always."""
+        """Return True: every client attacks in every round."""
         return True
 
     def model(self) -> nn.Module:
-        """Dense layers with dropout, among them those of a `toy_round`."""
+        """Build a dense network with dropout that has the layers of a `toy_round`."""
         with drawing_from(stream(self.experiment.seed, "model")):
             layers = {
                 "flatten": nn.Flatten(),
@@ -38,15 +37,15 @@ class ToyFederation(Federation):
         return nn.Sequential(OrderedDict(layers))
 
 
-def toy_federation(attack: Attack) -> ToyFederation:
-    """A federation in which all clients attack, on made-up data that the attack's trigger can be put on."""
+def make_toy_federation(attack: Attack) -> ToyFederation:
+    """Make a federation in which all clients attack, on toy data that can carry the attack's trigger."""
     settings = {
         "rounds": 1,
-        "cohort": CLIENTS,
-        "data": {"name": "mnist-sample", "clients": CLIENTS},  # a name that is known; the samples are others
+        "cohort": CLIENT_COUNT,
+        "data": {"name": "mnist-sample", "clients": CLIENT_COUNT},  # any known name; the samples are toy data
         "model": {"name": "cnn"},
         "defense": {"name": "fedavg"},
     }
-    dataset = toy_data(attack)
-    parts = torch.split(torch.arange(CLIENTS * EXAMPLES), EXAMPLES)
-    return ToyFederation(Experiment.parse(settings), dataset, parts, attack, plot_of(attack, dataset))
+    dataset = make_toy_data(attack)
+    parts = torch.split(torch.arange(CLIENT_COUNT * SAMPLES_PER_CLIENT), SAMPLES_PER_CLIENT)
+    return ToyFederation(Experiment.parse(settings), dataset, parts, attack, set_up_attack(attack, dataset))

@@ -10,7 +10,7 @@ import torch
 Result = TypeVar("Result")
 
 
-def twice(act: Callable[[], Result]) -> tuple[Result, Result]:
+def run_under_two_seeds(act: Callable[[], Result]) -> tuple[Result, Result]:
     """What an act gives under one global seed and under another; it must draw from neither."""
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

@@ -102,10 +102,10 @@ def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExp
     federation = Federation.of(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
     trainer = LocalTraining(federation).trainer
     work = LocalWork(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
-    first = work.gradient()
-    work.obedience(work.start)
-    assert torch.equal(work.gradient(), first)
-    assert not torch.equal(work.gradient(clean=True), first)
+    first = work.compute_gradient()
+    work.measure_backdoor_success(work.start)
+    assert torch.equal(work.compute_gradient(), first)
+    assert not torch.equal(work.compute_gradient(clean=True), first)
 
 
 def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from snowball.attacks import CraftingAttack, Scene
+from snowball.attacks import AttackerView, CraftingAttack
 from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.models import drawing_from
@@ -34,7 +34,7 @@ class LocalWork:
         self._reset()
         self.start = self.trainer.weights.clone()
 
-    def sgd(
+    def train(
         self,
         before: Callable[[Tensor, Tensor], None] | None = None,
         after: Callable[[Tensor], None] | None = None,
@@ -48,7 +48,7 @@ class LocalWork:
         self.trainer.train(inputs, labels, experiment.training.rate(self.round), rng, Hooks(before, after))
         return self.trainer.weights.clone()
 
-    def gradient(self, clean: bool = False) -> Tensor:
+    def compute_gradient(self, clean: bool = False) -> Tensor:
         """Of the loss at the global model, on poisoned samples or on clean ones."""
         self._reset()
         inputs, labels = self._samples(clean)
@@ -60,15 +60,15 @@ class LocalWork:
         return self.trainer.gradient.clone()
 
     @torch.no_grad()
-    def obedience(self, weights: Tensor) -> float:
+    def measure_backdoor_success(self, weights: Tensor) -> float:
         """The share of the client's samples of other classes that, once stamped, a model takes for the target."""
-        attack, plot, own = self.federation.attack, self.federation.plot, self.federation.samples(self.client)
-        if attack is None or attack.target is None or plot is None:
+        attack, setup, own = self.federation.attack, self.federation.attack_setup, self.federation.samples(self.client)
+        if attack is None or attack.target is None or setup is None:
             return 0.0
         others = own[own.labels != attack.target]
         self.trainer.weights.copy_(weights)
         self.trainer.model.eval()
-        stamped = plot.mark.stamp(others.inputs).to(self.trainer.device)
+        stamped = setup.trigger.stamp(others.inputs).to(self.trainer.device)
         labels = self.trainer.model(self.federation.dataset.normalise(stamped)).argmax(1)
         return int((labels == attack.target).sum()) / max(len(others), 1)
 
@@ -102,20 +102,20 @@ def craft(federation: Federation, rows: Tensor, cohort: Sequence[int], base: Ten
     examples = federation.counts(cohort)
     sound = set(sum_squares(rows).isfinite().nonzero()[:, 0].tolist())
     honest = sorted(sound.difference(places))
-    others = rows[honest] if attack.view == "all" else None
-    groups = [[place] for place in places] if attack.view == "own" else [places]
+    others = rows[honest] if attack.knowledge == "all" else None
+    groups = [[place] for place in places] if attack.knowledge == "own" else [places]
     for number, whole in enumerate(groups):
         group = [place for place in whole if place in sound]
         if not group:
             continue
-        scene = Scene(
-            rows[group],
-            examples[group],
-            others,
-            len(cohort),
-            len(places),
-            float(examples.sum()),
-            base,
-            federation.layout,
+        view = AttackerView(
+            rows=rows[group],
+            examples=examples[group],
+            others=others,
+            cohort_size=len(cohort),
+            attacker_count=len(places),
+            total_examples=float(examples.sum()),
+            base=base,
+            layout=federation.layout,
         )
-        rows[group] = attack.craft(scene, stream(federation.experiment.seed, "craft", "round", round, number))
+        rows[group] = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))
