@@ -29,8 +29,9 @@ from machine import PeakMemory, describe, family
 from operations import PEAK_SECONDS, peak, step_operations, synchronise
 from snowball.errors import SettingError
 from snowball.records.checkpoint import State
+from snowball.sim.engines.base import stow, train_cohort
 from snowball.sim.engines.processes import Processes, cores
-from snowball.sim.engines.serial import Serial, stow
+from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.worker import TASK
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
@@ -109,11 +110,13 @@ class Contender(NamedTuple):
     Attributes:
         make: the engine for a federation.
         workers: processes or threads that train at a time.
+        train: trains a cohort with the engine.
         moved: bytes between processes, of so many clients and columns, with settings of so many bytes.
     """
 
     make: Callable[[Federation], Any]
     workers: int = 1
+    train: Callable[[Any, State, Sequence[int], int], Any] = train_cohort
     moved: Callable[[int, int, int], int] = lambda clients, width, settings: 0
 
 
@@ -123,21 +126,25 @@ PLAIN = "plain"
 def contenders(device: str) -> dict[str, Contender]:
     """All that can train here, by name; those of other projects where they are installed."""
     found = {
-        PLAIN: Contender(partial(Plainly, device=device)),
+        PLAIN: Contender(partial(Plainly, device=device), train=Plainly.train),
         "serial": Contender(partial(Serial, device=device)),
         **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
     }
     if device != CPU:
         return found
     if find_spec("pfl"):
-        found["pfl"] = Contender(pfl_engine)
+        found["pfl"] = Contender(pfl_engine, train=lambda engine, *task: engine.train(*task))
     if cores() > 1:
-        found[f"plain {cores()} threads"] = Contender(partial(Plainly, threads=cores()), cores())
-        found[f"plain {cores()} processes"] = Contender(partial(PlainProcesses, workers=cores()), cores())
+        found[f"plain {cores()} threads"] = Contender(partial(Plainly, threads=cores()), cores(), Plainly.train)
+        found[f"plain {cores()} processes"] = Contender(
+            partial(PlainProcesses, workers=cores()), cores(), PlainProcesses.train
+        )
     for workers in sorted({1, cores()}):
-        found[f"processes {workers}"] = Contender(partial(Processes, workers=workers), workers, moved_by_processes)
+        found[f"processes {workers}"] = Contender(
+            partial(Processes, workers=workers), workers, moved=moved_by_processes
+        )
     if find_spec("flwr"):
-        found[f"flower {cores()}"] = Contender(partial(flower_engine, workers=cores()), cores(), moved_by_flower)
+        found[f"flower {cores()}"] = Contender(partial(flower_engine, workers=cores()), cores(), moved=moved_by_flower)
     return found
 
 
@@ -209,10 +216,10 @@ def one_turn(
     memory = PeakMemory(lambda: {"family": family()}, MEMORY_SECONDS)
     with way.make(federation) as engine:
         with memory if watch else nullcontext():
-            engine.train(state, cohort, 1)
+            way.train(engine, state, cohort, 1)
         synchronise(device)
         start = perf_counter()
-        engine.train(state, cohort, 1)
+        way.train(engine, state, cohort, 1)
         synchronise(device)
         return perf_counter() - start, memory.peak["family"] or None if watch else None
 

@@ -30,8 +30,8 @@ from snowball.records.run import CHECKPOINT, RunFolder
 from snowball.rng import stream
 from snowball.server import drop_broken
 from snowball.sim.cohort import draw
+from snowball.sim.engines.base import Replies
 from snowball.sim.engines.processes import Processes, cores
-from snowball.sim.engines.serial import Replies
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, receive, simulate

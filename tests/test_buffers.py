@@ -19,7 +19,8 @@ from snowball.errors import SettingError, UpdateError
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import load_state
 from snowball.rng import stream
-from snowball.sim.engines.serial import Serial, stow, unstow
+from snowball.sim.engines.base import stow, train_cohort, unstow
+from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment, TrainingSettings
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, simulate
@@ -189,7 +190,7 @@ def test_the_elected_alone_decide(normed: MakeExperiment) -> None:
     state, before = first_state(federation), first_state(federation)
     (record,) = simulate(federation, state=state)
     cohort = [int(client) for client in record["participants"]]
-    replies = Serial(federation).train(before, cohort, 1).buffers
+    replies = train_cohort(Serial(federation), before, cohort, 1).buffers
     kept = {client: reply for client, reply in zip(cohort, replies, strict=True) if client in (3, 5)}
     assert kept
     counts = {client: len(federation.parts[client]) for client in kept}
@@ -211,7 +212,7 @@ def test_a_client_starts_from_the_global_ones_and_nobody_elses(normed: MakeExper
     state = first_state(federation)
     state.buffers = {MEAN: torch.full((12,), 3.0), VARIANCE: torch.full((12,), 2.0), COUNT: torch.tensor(100)}
     with Serial(federation) as serial:
-        forth, back = serial.train(state, [0, 1, 2, 3, 4], 1), serial.train(state, [4, 3, 2, 1, 0], 1)
+        forth, back = train_cohort(serial, state, [0, 1, 2, 3, 4], 1), train_cohort(serial, state, [4, 3, 2, 1, 0], 1)
     assert all(map(same, forth.buffers, reversed(back.buffers)))
     for client, buffers in enumerate(forth.buffers):
         batches = batch_sizes(len(federation.parts[client]), 10, 2)
@@ -286,7 +287,7 @@ def test_a_lesson_of_a_defense_has_them_too(normed: MakeExperiment) -> None:
     state = first_state(federation)
     state.buffers[COUNT] = torch.tensor(41)
     with Serial(federation) as serial:
-        replies = serial.train(state, [4, 5, 6, 7, 3], 1)
+        replies = train_cohort(serial, state, [4, 5, 6, 7, 3], 1)
     assert [buffers[COUNT].item() for buffers in replies.buffers] == [42] * 5
     assert not replies.rows.any()
 

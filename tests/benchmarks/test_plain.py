@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 import plain
 from snowball.rng import stream
+from snowball.sim.engines.base import train_cohort
 from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
@@ -50,7 +51,7 @@ def test_in_the_same_order_the_plain_loop_ends_where_the_serial_engine_does(
 ) -> None:
     federation = federations[name]
     state, cohort = first_state(federation), range(federation.experiment.cohort)
-    rows = Serial(federation).train(state, cohort, 1).rows
+    rows = train_cohort(Serial(federation), state, cohort, 1).rows
     engine = Plainly(federation)
     weights = dict(federation.layout.split(state.base))
     for client, row in zip(cohort, rows, strict=True):
@@ -73,7 +74,7 @@ def test_both_take_the_same_steps_on_the_same_number_of_samples(federations: dic
     state, cohort = first_state(federation), range(workload.clients)
     serial, plainly = Serial(federation), Plainly(federation)
     batches = [watched(serial.training.trainer.model), watched(plainly.model)]
-    serial.train(state, cohort, 1)
+    train_cohort(serial, state, cohort, 1)
     with plainly:
         plainly.train(state, cohort, 1)
     assert batches[0] == batches[1]

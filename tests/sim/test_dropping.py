@@ -1,7 +1,7 @@
 """Runs in which the training of some clients diverges: these are dropped, and the run goes on."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +21,16 @@ from snowball.records.checkpoint import State
 from snowball.records.run import RunFolder
 from snowball.report import find_runs, story, table, write_html
 from snowball.server import Dropped
+from snowball.sim.engines.base import Engine, train_cohort
 from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Engine, Replies, Serial
+from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.vmap import Stacked
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state, forget_lessons, simulate
 from snowball.sim.run import is_finished, run
 from snowball.sim.training.client import LocalTraining
+from snowball.sim.training.client import Reply as ClientReply
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -36,22 +38,22 @@ Record = dict[str, Any]
 
 
 class Diverging(Serial):
-    """Trains as `Serial` does, but for some places of a round's cohort, whose rows are not finite."""
+    """Trains as `Serial` does, but for some slots of a round's cohort, whose rows are not finite."""
 
-    def __init__(self, federation: Federation, places: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, federation: Federation, slots: Mapping[int, Sequence[int]]) -> None:
         super().__init__(federation)
-        self.places = places
+        self.slots = slots
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
-        replies = super().train(state, cohort, round)
-        for place in self.places.get(round, ()):
-            replies.rows[place, 5:] = torch.nan
-        return replies
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, ClientReply]]:
+        for slot, reply in super().train(state, cohort, round):
+            if slot in self.slots.get(round, ()):
+                reply.row[5:] = torch.nan
+            yield slot, reply
 
 
-def diverging(**places: Sequence[int]) -> Callable[[Federation], Engine]:
-    """An engine in which these places of rounds diverge: `r2=[0, 3]`."""
-    return partial(Diverging, places={int(name[1:]): chosen for name, chosen in places.items()})
+def diverging(**slots: Sequence[int]) -> Callable[[Federation], Engine]:
+    """An engine in which these slots of rounds diverge: `r2=[0, 3]`."""
+    return partial(Diverging, slots={int(name[1:]): chosen for name, chosen in slots.items()})
 
 
 def timeless(records: Sequence[Record]) -> list[Record]:
@@ -248,7 +250,7 @@ def test_a_guard_makes_the_same_model_of_what_a_cohort_sends(
     state, before = first_state(federation), first_state(federation)
     (record,) = simulate(federation, diverging(r1=[2]), state)
     cohort = [int(client) for client in record["participants"]]
-    sent = Diverging(federation, {1: [2]}).train(before, cohort, 1)
+    sent = train_cohort(Diverging(federation, {1: [2]}), before, cohort, 1)
     replies = [
         Reply(str(client), examples, {**federation.layout.split(before.base + row), **buffers})
         for client, examples, row, buffers in zip(cohort, federation.counts(cohort).tolist(), *sent, strict=True)

@@ -14,7 +14,7 @@ from snowball.sim.engines.choice import Device, EngineName, choose
 
 if TYPE_CHECKING:
     from snowball.records.run import Record
-    from snowball.sim.engines.serial import Engine
+    from snowball.sim.engines.base import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
 

@@ -19,7 +19,8 @@ from snowball.records.run import PAIRS, Record, error_rates
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
 from snowball.sim.cohort import draw, malicious_clients
-from snowball.sim.engines.serial import Engine, Replies, Serial, one_thread
+from snowball.sim.engines.base import Engine, Replies, one_thread, train_cohort
+from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, School
@@ -53,7 +54,7 @@ def simulate(
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort, known = draw(experiment, round), dict(state.clients)
-            replies = running.train(state, cohort, round)
+            replies = train_cohort(running, state, cohort, round)
             with one_thread():
                 craft(federation, replies.rows, cohort, state.base, round)
                 trusted = server(state.base, state.buffers, round) if server else None

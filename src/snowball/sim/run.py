@@ -16,7 +16,8 @@ from snowball.records.checkpoint import State, load_state, save_state
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, Record, RunFolder, summarise
 from snowball.records.run_names import ADDED, without_added
 from snowball.settings import flat
-from snowball.sim.engines.serial import Engine, Serial
+from snowball.sim.engines.base import Engine
+from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, first_state, simulate

@@ -16,6 +16,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from snowball.errors import RunError, SettingError
 from snowball.sim import flower_app
 from snowball.sim.engines import flower
+from snowball.sim.engines.base import Replies, train_cohort
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
@@ -67,22 +68,22 @@ def context(**settings: str) -> Context:
 
 
 @pytest.fixture
-def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., flower.Replies]:
+def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Replies]:
     """A round on a grid."""
     monkeypatch.setattr(flower, "PAUSE", 0.0)
 
-    def round(grid: Grid, **settings: Event) -> flower.Replies:
-        return flower.OverGrid(federation, grid, **settings).train(first_state(federation), COHORT, 1)
+    def round(grid: Grid, **settings: Event) -> Replies:
+        return train_cohort(flower.OverGrid(federation, grid, **settings), first_state(federation), COHORT, 1)
 
     return round
 
 
 @pytest.mark.parametrize("faults", [{}, {2: GONE}, {1: GONE, 3: GONE}], ids=["all stay", "one goes", "two go"])
 def test_rows_are_those_of_one_process_whoever_goes(
-    faults: dict[int, int], train: Callable[..., flower.Replies], federation: Federation
+    faults: dict[int, int], train: Callable[..., Replies], federation: Federation
 ) -> None:
     grid = Grid(faults)
-    expected = Serial(federation).train(first_state(federation), COHORT, 1)
+    expected = train_cohort(Serial(federation), first_state(federation), COHORT, 1)
     replies = train(grid)
     assert torch.equal(replies.rows, expected.rows)
     assert replies.buffers == expected.buffers
@@ -90,7 +91,7 @@ def test_rows_are_those_of_one_process_whoever_goes(
     assert set(grid.sent[5:]) <= {1, 2, 3} - set(faults)
 
 
-def test_a_training_that_fails_ends_the_run_in_a_sentence(train: Callable[..., flower.Replies]) -> None:
+def test_a_training_that_fails_ends_the_run_in_a_sentence(train: Callable[..., Replies]) -> None:
     with pytest.raises(RunError, match="client 5 of round 1 could not be trained over Flower: out of memory"):
         train(Grid({3: RAISED}))
 
@@ -104,14 +105,14 @@ FAULTS = {
 
 @pytest.mark.parametrize(("grid", "said"), FAULTS.values(), ids=FAULTS)
 def test_no_run_waits_for_ever(
-    grid: Grid, said: str, train: Callable[..., flower.Replies], monkeypatch: pytest.MonkeyPatch
+    grid: Grid, said: str, train: Callable[..., Replies], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flower, "WAIT", 0.05)
     with pytest.raises(RunError, match=said):
         train(grid)
 
 
-def test_a_run_that_is_stopped_waits_for_no_answer(train: Callable[..., flower.Replies]) -> None:
+def test_a_run_that_is_stopped_waits_for_no_answer(train: Callable[..., Replies]) -> None:
     stopped = Event()
     stopped.set()
     with pytest.raises(RunError, match="stopped"):

@@ -1,19 +1,22 @@
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from snowball.errors import RunError
+from snowball.records.checkpoint import State
 from snowball.sim.cohort import draw
+from snowball.sim.engines.base import Engine, one_thread, train_cohort
 from snowball.sim.engines.processes import SHARE, Processes, reserve
-from snowball.sim.engines.serial import Serial, one_thread
+from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.worker import shared_rows
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import first_state
+from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import FederatedModel, measures
 
 MakeExperiment = Callable[..., Experiment]
@@ -24,10 +27,12 @@ def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperime
     federation = Federation.of(tiny(f"model.name={model}"))
     state, cohorts = first_state(federation), [draw(federation.experiment, round) for round in (1, 2)]
     with Serial(federation) as serial:
-        expected = [serial.train(state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
+        expected = [train_cohort(serial, state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
     for workers in (1, 2):
         with Processes(federation, workers) as processes:
-            trained = [processes.train(state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
+            trained = [
+                train_cohort(processes, state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)
+            ]
         assert all(map(torch.equal, trained, expected))
 
 
@@ -35,12 +40,57 @@ def test_a_row_follows_its_client_and_round_and_not_its_place(tiny: MakeExperime
     federation = Federation.of(tiny("training.decay=1.0"))
     state = first_state(federation)
     with Serial(federation) as serial:
-        rows = serial.train(state, [0, 1, 2, 3, 4], 1).rows.clone()
-        turned = serial.train(state, [4, 3, 2, 1, 0], 1).rows.clone()
-        later = serial.train(state, [0, 1, 2, 3, 4], 2).rows.clone()
+        rows = train_cohort(serial, state, [0, 1, 2, 3, 4], 1).rows.clone()
+        turned = train_cohort(serial, state, [4, 3, 2, 1, 0], 1).rows.clone()
+        later = train_cohort(serial, state, [0, 1, 2, 3, 4], 2).rows.clone()
     assert torch.equal(rows, turned.flip(0))
     assert not any(torch.equal(one, other) for one, other in zip(rows, later, strict=True))
     assert all(row.norm() > 0 for row in rows)
+
+
+class Scripted(Engine):
+    """Yields given replies, then fails if told to."""
+
+    device = "cpu"
+
+    def __init__(self, replies: Sequence[tuple[int, Reply]], fails: bool = False) -> None:
+        self.rows, self.replies, self.fails = torch.zeros(3, 2), replies, fails
+
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+        yield from self.replies
+        if self.fails:
+            raise RunError("stopped")
+
+
+def reply(value: float, kept: dict[str, float] | None = None) -> Reply:
+    return Reply(torch.full((2,), value), kept, {"count": torch.tensor(value)})
+
+
+def test_replies_are_collected_in_the_cohorts_order() -> None:
+    state = State(0, torch.zeros(2), clients={"7": {"x": 0.0}})
+    engine = Scripted([(2, reply(2, {"x": 2.0})), (0, reply(0)), (1, reply(1, {"x": 1.0}))])
+    replies = train_cohort(engine, state, [7, 8, 9], 1)
+    assert replies.rows is engine.rows
+    assert replies.rows[:, 0].tolist() == [0, 1, 2]
+    assert [buffers["count"].item() for buffers in replies.buffers] == [0, 1, 2]
+    assert list(state.clients.items()) == [("7", {"x": 0.0}), ("8", {"x": 1.0}), ("9", {"x": 2.0})]
+
+
+def test_a_round_that_fails_leaves_the_memory_of_clients_alone() -> None:
+    state = State(0, torch.zeros(2))
+    with pytest.raises(RunError):
+        train_cohort(Scripted([(0, reply(0, {"x": 1.0}))], fails=True), state, [7, 8, 9], 1)
+    assert state.clients == {}
+
+
+def test_rows_that_workers_wrote_into_shared_memory_are_not_copied(tiny: MakeExperiment) -> None:
+    federation = Federation.of(tiny())
+    with Processes(federation, 1) as engine:
+        rows = [reply.row for _, reply in engine.train(first_state(federation), [0, 1, 2, 3, 4], 1)]
+        assert {row.untyped_storage().data_ptr() for row in rows} == {engine.rows.untyped_storage().data_ptr()}
+        before = engine.rows._version
+        train_cohort(engine, first_state(federation), [0, 1, 2, 3, 4], 1)
+        assert engine.rows._version == before + 1  # this process wrote the global row and nothing else
 
 
 def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExperiment) -> None:
@@ -52,7 +102,7 @@ def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExper
         with pytest.raises(
             RunError, match=rf"worker process {pids[0]} ended with exit code -9 while it trained client"
         ):
-            processes.train(first_state(federation), [0, 1, 2, 3, 4], 1)
+            train_cohort(processes, first_state(federation), [0, 1, 2, 3, 4], 1)
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
 
 

@@ -18,7 +18,8 @@ from snowball.errors import SettingError
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import State
 from snowball.rng import stream
-from snowball.sim.engines.serial import Engine, Replies, Serial
+from snowball.sim.engines.base import Engine, Replies, train_cohort
+from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.vmap import Stacked, fitting
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -126,7 +127,7 @@ def start(federation: Federation) -> State:
 
 def trained(engine: Callable[[Federation], Engine], federation: Federation, round: int = 1) -> Replies:
     with engine(federation) as running:
-        return running.train(start(federation), range(federation.experiment.cohort), round)
+        return train_cohort(running, start(federation), range(federation.experiment.cohort), round)
 
 
 def apart(one: Replies, other: Replies) -> Tensor:
@@ -204,18 +205,18 @@ def test_a_row_follows_its_client_and_not_its_place(federation: MakeFederation) 
     many = federation("normed", UNEQUAL, BATCH)
     clients = list(range(len(UNEQUAL)))
     with Stacked(many, chunk=3) as engine:
-        rows = engine.train(start(many), clients, 1).rows.clone()
-        turned = engine.train(start(many), clients[::-1], 1).rows.flip(0)
-        again = engine.train(start(many), clients, 1).rows
+        rows = train_cohort(engine, start(many), clients, 1).rows.clone()
+        turned = train_cohort(engine, start(many), clients[::-1], 1).rows.flip(0)
+        again = train_cohort(engine, start(many), clients, 1).rows
     torch.testing.assert_close(turned, rows, rtol=0, atol=EXACT)
-    assert torch.equal(engine.train(start(many), clients, 1).rows, again)
+    assert torch.equal(train_cohort(engine, start(many), clients, 1).rows, again)
 
 
 def test_the_global_generator_and_model_stay_as_they_are(federation: MakeFederation) -> None:
     many = federation("normed", UNEQUAL, BATCH)
     state, before = start(many), torch.get_rng_state()
     with Stacked(many) as engine:
-        engine.train(state, range(len(UNEQUAL)), 1)
+        train_cohort(engine, state, range(len(UNEQUAL)), 1)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(state.base, start(many).base)
     assert all(torch.equal(buffer, start(many).buffers[name]) for name, buffer in state.buffers.items())
@@ -238,7 +239,9 @@ def test_who_does_more_than_sgd_is_trained_alone_to_the_last_bit(
     attackers = torch.tensor([whole.attacks(client, 1) for client in range(5)])
     special = {"attackers": attackers, "others": ~attackers, "all": torch.ones(5, dtype=torch.bool)}[alone]
     states = [start(whole), start(whole)]
-    replies = [engine(whole).train(state, range(5), 1) for engine, state in zip((Serial, Stacked), states, strict=True)]
+    replies = [
+        train_cohort(engine(whole), state, range(5), 1) for engine, state in zip((Serial, Stacked), states, strict=True)
+    ]
     assert special.any()
     assert torch.equal(replies[0].rows[special], replies[1].rows[special])
     assert apart(*replies).max() < FLIPPED
@@ -278,7 +281,7 @@ class Counting(TorchDispatchMode):
 def counted(federation: Federation, chunk: int) -> Counting:
     with Stacked(federation, chunk=chunk) as engine, Counting() as counting:
         counting.known.add(engine.rows.untyped_storage()._cdata)  # which are as many as the cohort, and nothing else is
-        engine.train(start(federation), range(federation.experiment.cohort), 1)
+        train_cohort(engine, start(federation), range(federation.experiment.cohort), 1)
     return counting
 
 

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from snowball import models
 from snowball.rng import stream
-from snowball.sim.engines.serial import one_thread
+from snowball.sim.engines.base import one_thread
 from snowball.sim.experiment import TrainingSettings
 from snowball.sim.training.sgd import Trainer, channels_last
 from snowball.updates import Layout

@@ -9,7 +9,7 @@ from snowball.errors import SettingError
 from snowball.sim.engines.forkserver import warm
 
 if TYPE_CHECKING:
-    from snowball.sim.engines.serial import Engine
+    from snowball.sim.engines.base import Engine
     from snowball.sim.federation import Federation
 
 

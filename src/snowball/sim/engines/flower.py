@@ -17,14 +17,13 @@ from typing import Self
 
 import torch
 
-from snowball.buffers import Buffers
 from snowball.errors import MissingExtra, RunError
-from snowball.records.checkpoint import Memory, State
+from snowball.records.checkpoint import State
+from snowball.sim.engines.base import Engine, one_thread, stow, unstow
 from snowball.sim.engines.ray_cluster import QUIET, require_cluster
-from snowball.sim.engines.serial import Engine, Replies, one_thread, remember, stow, unstow
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.training.client import LocalTraining
+from snowball.sim.training.client import LocalTraining, Reply
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -86,20 +85,16 @@ class OverGrid(Engine):
         self.settings = json.dumps(federation.experiment.settings(), default=vars)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
-        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
-        learnt: Memory = {}
-        trained: dict[int, Buffers] = {}
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+        """Send every client's task to a SuperNode and yield the replies as they arrive."""
         base = ArrayRecord({"row": state.base})
         tasks = {slot: self._task(state, client, round, base) for slot, client in enumerate(cohort)}
         for slot, reply in self._answers(tasks):
             if reply.has_error():
                 reason = f"client {cohort[slot]} of round {round} could not be trained over Flower"
                 raise RunError(f"{reason}: {reply.error.reason}")
-            self.rows[slot] = torch.from_numpy(reply.content["update"]["row"].numpy().copy())
-            learnt[str(cohort[slot])], trained[slot] = unstow(bytes(reply.content["task"]["luggage"]))
-        remember(state.clients, learnt)
-        return Replies(self.rows, [trained[slot] for slot in range(len(cohort))])
+            row = torch.from_numpy(reply.content["update"]["row"].numpy().copy())
+            yield slot, Reply(row, *unstow(bytes(reply.content["task"]["luggage"])))
 
     def _task(self, state: State, client: int, round: int, base: ArrayRecord) -> RecordDict:
         luggage = stow(state.clients.get(str(client)), state.buffers)
@@ -145,7 +140,7 @@ class OverGrid(Engine):
             raise RunError("the run was stopped")
 
 
-class Simulated:
+class Simulated(Engine):
     """Trains cohorts in Flower's simulation, which runs in a thread of its own."""
 
     device = "cpu"
@@ -153,7 +148,8 @@ class Simulated:
     def __init__(self, federation: Federation, workers: int) -> None:
         self.federation, self.workers = federation, workers
         self.tasks: Queue[tuple[State, Sequence[int], int] | None] = Queue()
-        self.results: Queue[Replies | BaseException] = Queue()
+        self.results: Queue[tuple[int, Reply] | BaseException] = Queue()
+        self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
         self.stopped = Event()
 
     def __enter__(self) -> Self:
@@ -169,13 +165,14 @@ class Simulated:
         self.tasks.put(None)
         self.thread.join()
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
-        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+        """Ask the simulation's thread for the cohort and yield its replies as they arrive."""
         self.tasks.put((state, cohort, round))
-        result = self.results.get()
-        if isinstance(result, BaseException):
-            raise result
-        return result
+        for _ in cohort:
+            result = self.results.get()
+            if isinstance(result, BaseException):
+                raise result
+            yield result
 
     def _simulate(self) -> None:
         from flwr.simulation import run_simulation
@@ -200,7 +197,8 @@ class Simulated:
         engine = OverGrid(self.federation, grid, self.stopped)
         while task := self.tasks.get():
             try:
-                self.results.put(engine.train(*task))
+                for result in engine.train(*task):
+                    self.results.put(result)
             except BaseException as error:
                 self.results.put(error)
 

@@ -15,10 +15,11 @@ from typing import Any, Self
 from torch import Tensor
 
 from snowball.buffers import Buffers
-from snowball.records.checkpoint import Memory, State
-from snowball.sim.engines.serial import Replies, remember, stow, unstow
+from snowball.records.checkpoint import State
+from snowball.sim.engines.base import Engine, stow, unstow
 from snowball.sim.engines.worker import COUNT, TASK, Task, Worker, shared_rows, start
 from snowball.sim.federation import Federation
+from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import BATCH, measures
 
 SHARE = 5 * BATCH
@@ -27,7 +28,7 @@ SHARE = 5 * BATCH
 CHUNK = 1 << 20
 
 
-class Processes:
+class Processes(Engine):
     """Workers of one thread each; rows are written into a shared file, and a task is a few integers."""
 
     device = "cpu"
@@ -58,15 +59,11 @@ class Processes:
         self.workers.clear()
         self.stack.close()
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
-        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
-        learnt: Memory = {}
-        trained: dict[int, Buffers] = {}
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+        """Let the workers train the clients; a reply's row is the one that its worker wrote into shared memory."""
         self.base.copy_(state.base)
         for slot, luggage in self._done(self._training(state, cohort, round)):
-            learnt[str(cohort[slot])], trained[slot] = unstow(luggage)
-        remember(state.clients, learnt)
-        return Replies(self.rows, [trained[slot] for slot in range(len(cohort))])
+            yield slot, Reply(self.rows[slot], *unstow(luggage))
 
     def right(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
         """How many samples of each measure a global model labels right."""

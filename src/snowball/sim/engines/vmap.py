@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from snowball.buffers import Buffers
 from snowball.errors import SettingError
-from snowball.records.checkpoint import Memory, State
+from snowball.records.checkpoint import State
 from snowball.rng import stream
+from snowball.sim.engines.base import Engine
 from snowball.sim.engines.batching import Tasks
-from snowball.sim.engines.serial import Engine, Replies, one_thread, remember
 from snowball.sim.engines.stack import StackTrainer
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, Reply
@@ -41,26 +40,19 @@ class Stacked(Engine):
         taken = self._rehearse()
         self.chunk = chunk or fitting(device, taken)
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Replies:
-        """Train a cohort from the state's global model; only what clients keep is brought up to date in it."""
-        learnt: Memory = {}
-        trained: dict[int, Buffers] = {}
-        with one_thread():
-            for client, reply in self._replies(state, cohort, round):
-                self.rows[cohort.index(client)] = reply.row
-                learnt[str(client)], trained[client] = reply.kept, reply.buffers
-        remember(state.clients, learnt)
-        return Replies(self.rows, [trained[client] for client in cohort])
-
-    def _replies(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
-        plain = [client for client in cohort if not self.training.is_special(client, round)]
-        for client in sorted(set(cohort).difference(plain)):
-            kept = state.clients.get(str(client))
-            yield client, self.training(state.base, client, round, kept, state.buffers)
-        plain.sort(key=lambda client: -len(self.federation.parts[client]))  # so that those of a chunk are alike
+    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+        """Train clients that need more than SGD one by one, the others in chunks."""
+        plain: list[int] = []  # slots
+        for slot, client in enumerate(cohort):
+            if self.training.is_special(client, round):
+                kept = state.clients.get(str(client))
+                yield slot, self.training(state.base, client, round, kept, state.buffers)
+            else:
+                plain.append(slot)
+        plain.sort(key=lambda slot: -len(self.federation.parts[cohort[slot]]))  # chunks of clients of similar size
         for start in range(0, len(plain), self.chunk):
-            chunk = plain[start : start + self.chunk]
-            yield from zip(chunk, self._together(state, chunk, round), strict=True)
+            slots = plain[start : start + self.chunk]
+            yield from zip(slots, self._together(state, [cohort[slot] for slot in slots], round), strict=True)
 
     def _together(self, state: State, clients: Sequence[int], round: int) -> list[Reply]:
         """Train clients that do nothing but SGD, at once."""

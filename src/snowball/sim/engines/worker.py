@@ -17,8 +17,8 @@ from torch import Tensor
 from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.errors import RunError
+from snowball.sim.engines.base import stow, unstow
 from snowball.sim.engines.forkserver import warm
-from snowball.sim.engines.serial import stow, unstow
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining
