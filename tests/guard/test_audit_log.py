@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snowball.defenses import Context, FedAvg, Snowball, Verdict
 from snowball.errors import RunError
 from snowball.guard import AuditLog, Dropped, Guard, Reply
-from snowball.guard.audit_log import evidence, fingerprint
+from snowball.guard.audit_log import encode_facts, hash_model
 from snowball.records.audit import FIELDS, REASONS, read_audit
 from snowball.updates import Updates
 
@@ -26,7 +26,7 @@ def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -
     failed = [Dropped("site-09", "error", "timeout")]
     first = guard(MODEL, [*replies, Reply("site-00", 1, {})], asked, failed)
     guard(first.tensors, [])
-    entries = AuditLog(tmp_path / "deep" / "audit.jsonl").entries()
+    entries = AuditLog(tmp_path / "deep" / "audit.jsonl").read_entries()
     assert [entry["round"] for entry in entries] == [1, 2]
     entry = entries[0]
     assert set(entry) == set(FIELDS)
@@ -44,7 +44,7 @@ def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -
     assert entry["averaged"] == entry["elected"]
     assert set(entry["facts"]["votes"]) == {reply.client for reply in replies}
     assert entry["facts"]["clusters"] == 3
-    assert entry["model_after"] == fingerprint(first.tensors) == entries[1]["model_before"] == entries[1]["model_after"]
+    assert entry["model_after"] == hash_model(first.tensors) == entries[1]["model_before"] == entries[1]["model_after"]
     assert entries[1]["asked"] is None
     assert entries[1]["outcome"] == "kept"
 
@@ -56,19 +56,19 @@ def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -
     bit=st.integers(0, 7),
 )
 def test_the_hash_changes_if_and_only_if_the_model_does(name: str, place: int, bit: int) -> None:
-    before = fingerprint(MODEL)
+    before = hash_model(MODEL)
     copy = {each: tensor.clone() for each, tensor in reversed(MODEL.items())}
-    assert fingerprint(copy) == before
+    assert hash_model(copy) == before
     raw = copy[name].view(-1).view(torch.uint8)
     raw[place % len(raw)] ^= 1 << bit
-    assert fingerprint(copy) != before
+    assert hash_model(copy) != before
     raw[place % len(raw)] ^= 1 << bit
-    assert fingerprint(copy) == before
+    assert hash_model(copy) == before
 
 
 def test_the_hash_knows_names_types_and_shapes() -> None:
     models = [{"a": torch.zeros(4)}, {"b": torch.zeros(4)}, {"a": torch.zeros(2, 2)}, {"a": torch.zeros(4).int()}, {}]
-    assert len(set(map(fingerprint, models))) == 5
+    assert len(set(map(hash_model, models))) == 5
 
 
 def test_strange_facts_never_cost_a_line(tmp_path: Path, replies: list[Reply]) -> None:
@@ -94,7 +94,7 @@ def test_strange_facts_never_cost_a_line(tmp_path: Path, replies: list[Reply]) -
 
 def test_a_fact_of_another_length_is_no_fact_of_clients() -> None:
     verdict = Verdict(torch.zeros(1), torch.ones(2, dtype=torch.bool), {"three": torch.ones(3), "two": torch.ones(2)})
-    assert evidence(verdict, ["a", "b"]) == {"three": [1, 1, 1], "two": {"a": 1, "b": 1}}
+    assert encode_facts(verdict, ["a", "b"]) == {"three": [1, 1, 1], "two": {"a": 1, "b": 1}}
 
 
 @pytest.mark.parametrize("place", ["folder", "file/audit"])
@@ -109,7 +109,7 @@ def test_an_audit_that_cannot_be_written_ends_nothing(
     assert [judgement.entry["outcome"] for judgement in judgements] == ["aggregated"] * 2
     assert "Round 2 is not in the audit: " in caplog.text
     entry = guard.record(judgements[1], judgements[1].tensors)
-    assert entry["model_after"] == fingerprint(judgements[1].tensors)
+    assert entry["model_after"] == hash_model(judgements[1].tensors)
 
 
 def test_an_audit_goes_on_when_there_is_room_again(tmp_path: Path, replies: list[Reply], monkeypatch: Any) -> None:

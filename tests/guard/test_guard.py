@@ -30,7 +30,7 @@ from snowball.defenses import (
 )
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
-from snowball.guard.reply import Sane
+from snowball.guard.reply import ValidReply
 from snowball.serialization import pack
 from snowball.updates import Updates
 
@@ -187,13 +187,13 @@ def test_a_round_that_cannot_be_trusted_keeps_the_model_to_the_bit(case: str, re
 def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "snowball"):
         judgement = Guard()(MODEL, [], asked=["a"], failed=[Dropped("a", "error", "it broke")])
-    assert judgement.entry["reason"] == "there is no reply to judge"
+    assert judgement.entry["reason"] == "there is no reply to judge: all dropped for error"
     assert (judgement.entry["answered"], judgement.entry["silent"]) == ([], [])
     assert judgement.entry["dropped"] == [{"client": "a", "reason": "error", "detail": "it broke"}]
     assert "Round 1 keeps the old global model: there is no reply to judge" in caplog.text
 
 
-def test_sane_answers_whose_average_overflows_keep_the_model() -> None:
+def test_valid_replies_whose_average_overflows_keep_the_model() -> None:
     model = {"weight": torch.full((2, 2), 6e4, dtype=torch.float16)}
     answers = [Reply(str(each), 1, {"weight": model["weight"] + 96}) for each in range(3)]
     twice = Doing(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
@@ -202,15 +202,15 @@ def test_sane_answers_whose_average_overflows_keep_the_model() -> None:
 
 def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch: pytest.MonkeyPatch) -> None:
     broken = sent(replies[3], last_bias=torch.full((2,), torch.nan))
-    sane = [Sane(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
-    monkeypatch.setattr("snowball.guard.guard.sanitise", lambda *_: (sane, []))
+    valid = [ValidReply(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
+    monkeypatch.setattr("snowball.guard.guard.validate_replies", lambda *_: (valid, []))
     judgement = Guard(FedAvg())(MODEL, [])
     fault = {"client": "site-03", "reason": "not-finite", "detail": "'last.bias' holds NaN or infinite numbers"}
     assert judgement.entry["dropped"] == [fault]
     assert judgement.averaged == ("site-00", "site-01", "site-02")
 
 
-def test_monitoring_averages_all_that_is_sane_and_says_who_would_be_out(replies: list[Reply]) -> None:
+def test_monitoring_averages_all_valid_replies_and_says_who_would_be_out(replies: list[Reply]) -> None:
     broken = Reply("site-90", 20, {})
     watched = Guard(only(0, 1), "monitor")(MODEL, [*replies, broken])
     assert same(watched, Guard(FedAvg())(MODEL, replies))
@@ -232,7 +232,7 @@ def test_a_defense_that_stumbles_does_not_matter_while_monitoring(case: str, rep
         assert words in watched.entry["reason"]
 
 
-def test_monitoring_needs_enough_sane_replies_all_the_same(replies: list[Reply]) -> None:
+def test_monitoring_needs_enough_valid_replies_all_the_same(replies: list[Reply]) -> None:
     assert Guard(FedAvg(), "monitor", min_elected=9)(MODEL, replies).kept
 
 
@@ -277,9 +277,9 @@ def test_defenses_that_a_guard_cannot_serve_are_refused(defense: Any, words: str
     ("settings", "words"),
     [
         ({"mode": "watch"}, "mode is 'enforce' or 'monitor', got 'watch'"),
-        ({"min_elected": 0}, "min_elected must be positive, got 0"),
-        ({"max_examples": float("nan")}, "max_examples must be positive, got nan"),
-        ({"rounds": 0}, "rounds must be positive, got 0"),
+        ({"min_elected": 0}, "min_elected must be a positive number, got 0"),
+        ({"max_examples": float("nan")}, "max_examples must be a positive number, got nan"),
+        ({"rounds": 0}, "rounds must be a positive number, got 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: str) -> None:

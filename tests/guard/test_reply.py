@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from snowball.defenses import FedAvg
 from snowball.guard import REASONS, Guard, Reply
-from snowball.guard.reply import DETAIL
-from snowball.guard.validation import sanitise
+from snowball.guard.reply import MAX_DETAIL_CHARS
+from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
@@ -34,7 +34,7 @@ def stands(guard: Guard, hostile: Reply) -> dict[str, str]:
     assert (after.entry["round"], after.entry["outcome"], after.entry["dropped"]) == (2, "aggregated", [])
     (dropped,) = judgement.entry["dropped"]
     assert dropped["client"] == hostile.client
-    assert len(dropped["detail"]) <= DETAIL
+    assert len(dropped["detail"]) <= MAX_DETAIL_CHARS
     return dropped
 
 
@@ -59,8 +59,8 @@ def test_every_reason_has_a_case_here() -> None:
     [10, 10.5, np.int32(10), np.float32(10), np.array(10), np.array([10.0]), torch.tensor(10), torch.tensor([10.0])],
 )
 def test_counts_come_in_many_types(count: Any) -> None:
-    (sane,), dropped = sanitise([Reply("a", count, honest(0).tensors)], MODEL)
-    assert (sane.examples, dropped) == (10.5 if count == 10.5 else 10, [])
+    (valid,), dropped = validate_replies([Reply("a", count, honest(0).tensors)], MODEL)
+    assert (valid.examples, dropped) == (10.5 if count == 10.5 else 10, [])
 
 
 def test_the_second_answer_of_a_client_is_dropped_and_the_first_stays(replies: list[Reply]) -> None:
@@ -97,13 +97,13 @@ def test_ids_that_are_numbers_are_texts_everywhere() -> None:
 )
 def test_examples_are_bounded_by_the_operator_or_by_the_crowd(count: int, bound: float | None, fine: bool) -> None:
     others = [Reply(f"other-{number}", 20, honest(number).tensors) for number in range(3)]
-    sane, dropped = sanitise([*others, Reply("site", count, honest(9).tensors)], MODEL, None, bound)
-    assert (len(sane), len(dropped)) == ((4, 0) if fine else (3, 1))
+    valid, dropped = validate_replies([*others, Reply("site", count, honest(9).tensors)], MODEL, None, bound)
+    assert (len(valid), len(dropped)) == ((4, 0) if fine else (3, 1))
 
 
 def test_of_two_clients_the_one_with_absurdly_many_examples_is_dropped() -> None:
     pair = [Reply("a", 100, honest(0).tensors), Reply("b", 1e12, honest(1).tensors)]
-    _, dropped = sanitise(pair, MODEL)
+    _, dropped = validate_replies(pair, MODEL)
     assert [(fault.client, fault.reason) for fault in dropped] == [("b", "examples")]
 
 
@@ -111,13 +111,13 @@ def test_numbers_of_another_width_and_whole_ones_are_taken() -> None:
     answer = sent(
         honest(0), first_weight=np.ones((4, 3), np.float64), last_bias=[1, 2], norm_num_batches_tracked=np.int32(9)
     )
-    (sane,), dropped = sanitise([answer], MODEL)
+    (valid,), dropped = validate_replies([answer], MODEL)
     assert dropped == []
-    assert {name: tensor.dtype for name, tensor in sane.tensors.items()} == {
+    assert {name: tensor.dtype for name, tensor in valid.tensors.items()} == {
         name: tensor.dtype for name, tensor in MODEL.items()
     }
-    assert list(sane.tensors) == list(MODEL)
-    assert sane.tensors["last.bias"].tolist() == [1, 2]
+    assert list(valid.tensors) == list(MODEL)
+    assert valid.tensors["last.bias"].tolist() == [1, 2]
 
 
 def test_a_tensor_of_no_length_is_no_fault_where_the_model_has_one() -> None:

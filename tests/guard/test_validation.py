@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from snowball.data import load
 from snowball.defenses import FedAvg
 from snowball.guard import Guard, Reply
-from snowball.guard.validation import sanitise
+from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
@@ -66,19 +66,21 @@ def test_what_most_leave_alone_nobody_may_move() -> None:
 def test_half_precision_moves_what_is_left_alone_a_little() -> None:
     rough = {"first_weight": MODEL["first.weight"].bfloat16()}
     replies = [sent(honest(number), first_weight=MODEL["first.weight"]) for number in range(3)]
-    sane, dropped = sanitise([*replies, sent(honest(9), **rough)], MODEL, unjudged=["first.weight"])
-    assert (len(sane), dropped) == (4, [])
+    valid, dropped = validate_replies([*replies, sent(honest(9), **rough)], MODEL, unjudged=["first.weight"])
+    assert (len(valid), dropped) == (4, [])
 
 
 @pytest.mark.parametrize(("times", "fine"), [(9, True), (11, False)])
 def test_statistics_are_bounded_by_what_others_move_theirs(times: int, fine: bool) -> None:
     replies = [sent(honest(number), norm_running_mean=torch.full((4,), 0.1)) for number in range(4)]
     replies.append(sent(honest(9), norm_running_mean=torch.full((4,), -0.1 * times)))
-    _, dropped = sanitise(replies, MODEL, unjudged=["norm.running_mean"])
+    _, dropped = validate_replies(replies, MODEL, unjudged=["norm.running_mean"])
     assert [fault.client for fault in dropped] == ([] if fine else ["site-09"])
 
 
 def test_a_client_astray_in_two_tensors_is_dropped_once() -> None:
     far = sent(honest(9), norm_running_mean=torch.full((4,), 9.0), norm_running_var=torch.full((4,), 30.0))
-    _, dropped = sanitise([honest(0), honest(1), far], MODEL, unjudged=["norm.running_mean", "norm.running_var"])
+    _, dropped = validate_replies(
+        [honest(0), honest(1), far], MODEL, unjudged=["norm.running_mean", "norm.running_var"]
+    )
     assert [(fault.client, fault.reason) for fault in dropped] == [("site-09", "range")]

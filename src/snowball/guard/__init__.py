@@ -1,6 +1,6 @@
-"""What stands in front of a real federation: it sanitises what clients send, lets a defense judge it, and keeps books.
+"""A guard in front of a real federation: it validates replies, lets a defense judge them, and writes an audit.
 
-Integrations hold a `Guard`, one a federation. No client, hostile or broken, can make it raise.
+Integrations hold one `Guard` per federation. No client, hostile or broken, can make it raise.
 """
 
 from snowball.guard.audit_log import AuditLog

@@ -1,4 +1,4 @@
-"""Writes an audit: its file, and the evidence and models of a round as JSON. `snowball.records.audit` is the format."""
+"""Writes the audit: its file, and a round's verdict, failures and models as JSON. See `snowball.records.audit`."""
 
 import hashlib
 import json
@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from snowball.defenses import Verdict
+from snowball.errors import SnowballError
+from snowball.guard.reply import describe_error
 from snowball.records.audit import Entry, read_audit
 from snowball.records.files import append_line, finite
 
-LONGEST = 200
-"""Characters of a fact that is no number."""
+MAX_FACT_CHARS = 200
+"""Longest text that stands for a fact which JSON cannot hold."""
 
 
 @dataclass(frozen=True)
 class AuditLog:
-    """An audit's file; a line reaches the disk whole or not at all."""
+    """The file of an audit, one line per round; a line reaches the disk whole or not at all."""
 
     path: Path
 
@@ -29,33 +31,61 @@ class AuditLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, entry)
 
-    def entries(self) -> list[Entry]:
-        """The rounds so far."""
+    def read_entries(self) -> list[Entry]:
+        """Return the rounds written so far."""
         return read_audit(self.path) if self.path.exists() else []
 
 
-def evidence(verdict: Verdict, clients: Sequence[str]) -> dict[str, Any]:
-    """The facts of a verdict as JSON, those of single updates by client."""
+def describe_verdict(verdict: Verdict, clients: Sequence[str]) -> Entry:
+    """Return the audit fields that say what a defense decided, and on what evidence."""
+    return {
+        "elected": select_clients(clients, verdict.elected),
+        "left_out": select_clients(clients, ~verdict.elected),
+        "facts": encode_facts(verdict, clients),
+    }
+
+
+def select_clients(clients: Sequence[str], mask: Tensor) -> list[str]:
+    """Return the clients that a mask selects."""
+    return [client for client, selected in zip(clients, mask.tolist(), strict=True) if selected]
+
+
+def encode_facts(verdict: Verdict, clients: Sequence[str]) -> dict[str, Any]:
+    """Return a verdict's facts as JSON values; facts with one number per update become a dict by client."""
     facts: dict[str, Any] = {}
     for name, fact in verdict.facts.items():
-        value = plain(fact)
-        each = isinstance(fact, Tensor) and fact.ndim == 1 and isinstance(value, list) and len(value) == len(clients)
-        facts[str(name)] = dict(zip(clients, value, strict=True)) if each else value
+        value = encode_fact(fact)
+        per_client = isinstance(fact, Tensor) and fact.ndim == 1 and isinstance(value, list)
+        per_client = per_client and len(value) == len(clients)
+        facts[str(name)] = dict(zip(clients, value, strict=True)) if per_client else value
     return facts
 
 
-def plain(fact: Any) -> Any:
-    """A fact as JSON has it; in words where JSON cannot."""
+def encode_fact(fact: Any) -> Any:
+    """Return a fact as a JSON value, or its `repr` where JSON cannot hold it."""
     value = fact.tolist() if hasattr(fact, "tolist") else fact
     try:
         json.dumps(finite(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return repr(fact)[:LONGEST]
+        return repr(fact)[:MAX_FACT_CHARS]
     return value
 
 
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """The sha256 of a model's tensors, their names, types and shapes."""
+def explain_failure(error: Exception) -> str:
+    """Say in one sentence why a round failed; only our own errors are sentences already."""
+    return str(error) if isinstance(error, SnowballError) else describe_error(error)
+
+
+def explain_no_reply(entry: Entry) -> str:
+    """Say why a round has no reply to judge."""
+    if not entry["dropped"]:
+        return "there is no reply to judge"
+    reasons = sorted({fault["reason"] for fault in entry["dropped"]})
+    return f"there is no reply to judge: all dropped for {', '.join(reasons)}"
+
+
+def hash_model(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a model's tensors with their names, types and shapes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu()

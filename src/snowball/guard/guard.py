@@ -1,4 +1,4 @@
-"""The guard of a federation: sanitise, judge, keep the round and the defense's state, write the audit."""
+"""The guard of a federation: it validates, judges, keeps its round and the defense's state, and writes the audit."""
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,11 +15,25 @@ from torch import Tensor
 
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
-from snowball.errors import RunError, SettingError, UpdateError
-from snowball.guard.audit_log import AuditLog, fingerprint
-from snowball.guard.reply import Reply, Sane
-from snowball.guard.validation import sanitise
-from snowball.guard.verdicts import Tensors, decision, names, rebuild, refuse_unfit, said, take_in, untrained
+from snowball.errors import RunError, UpdateError
+from snowball.guard.arguments import (
+    list_asked,
+    list_replies,
+    read_model,
+    refuse_bad_settings,
+    refuse_unusable_defense,
+)
+from snowball.guard.audit_log import (
+    AuditLog,
+    describe_verdict,
+    explain_failure,
+    explain_no_reply,
+    hash_model,
+    select_clients,
+)
+from snowball.guard.conversion import Tensors, select_buffers, to_model, to_received
+from snowball.guard.reply import Reply, ValidReply
+from snowball.guard.validation import validate_replies
 from snowball.records.audit import Entry
 from snowball.records.files import write_bytes
 from snowball.serialization import pack, unpack
@@ -28,19 +42,19 @@ from snowball.updates import Arrays, Layout, Updates, as_tensor
 
 logger = getLogger("snowball")
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""Tensors that nobody trains, by the ends of their names: torch's batch normalisation has them. The last is a counter,
-which averaging strategies turn into a floating one."""
+BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
+"""Ends of the names of batch normalisation's buffers. The last is a counter, which averaging strategies turn into a
+floating one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What came of a round.
+    """The result of a round.
 
     Attributes:
-        tensors: the new global model, on the CPU; a copy of the old one where the round was not good enough.
+        tensors: the new global model, on the CPU; a copy of the old one if the round is not aggregated.
         averaged: the clients whose replies are in it.
-        entry: the audit's line, without the model after the round.
+        entry: the round's line of the audit, without the hash of the new model.
     """
 
     tensors: Tensors
@@ -54,17 +68,18 @@ class Judgement:
 
 
 class Guard:
-    """Judges the rounds of one federation, in their order.
+    """Judges the rounds of one federation, in order.
 
     Attributes:
-        defense: who elects; SnowballPlus unless another is given.
-        mode: "enforce" averages the elected; "monitor" averages all that is sane, and the audit says who would be out.
-        min_elected: with fewer in the average the global model stays as it is.
-        max_examples: a client that claims more examples is dropped; None for ten times the median of the round.
-        rounds: how many there will be, where that is known.
-        audit: the file that gets a line a round.
-        buffers: further names of tensors that nobody trains; integer ones and batch normalisation's are known.
-        seed: of what a defense draws; a secret one unless it is given.
+        defense: elects replies; SnowballPlus by default.
+        mode: "enforce" averages the elected replies; "monitor" averages all valid ones, and the audit says who would
+            have been left out.
+        min_elected: the global model stays as it is if fewer replies are in the average.
+        max_examples: a client that claims more examples is dropped; None allows ten times the round's median.
+        rounds: the number of rounds in all, if it is known.
+        audit: the file that gets one line per round.
+        buffers: names of more tensors that nobody trains, beside integer ones and batch normalisation's.
+        seed: seeds what a defense draws; secret by default.
     """
 
     def __init__(
@@ -79,13 +94,10 @@ class Guard:
         buffers: Collection[str] = (),
         seed: int | None = None,
     ) -> None:
-        if mode not in ("enforce", "monitor"):
-            raise SettingError(f"mode is 'enforce' or 'monitor', got {mode!r}")
-        for name, least in {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}.items():
-            if least is not None and not least > 0:
-                raise SettingError(f"{name} must be positive, got {least}")
+        bounds = {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}
+        refuse_bad_settings(mode, buffers, bounds)
         self.defense = SnowballPlus() if defense is None else defense
-        refuse_unfit(self.defense)
+        refuse_unusable_defense(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
         self.log = AuditLog(Path(audit)) if audit is not None else None
         self.buffers = frozenset(buffers)
@@ -100,7 +112,14 @@ class Guard:
         asked: Iterable[str] | None = None,
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
-        """Judge a round and write its line: `model` is the global one that was sent out to those `asked`."""
+        """Judge a round and write its line of the audit.
+
+        Args:
+            model: the global model that was sent out, by name.
+            replies: the clients' answers.
+            asked: the clients that it was sent to, if they are known; others are dropped.
+            failed: clients whose answer could not even be read.
+        """
         judgement = self.judge(model, replies, asked, failed)
         self.record(judgement, judgement.tensors)
         return judgement
@@ -112,15 +131,14 @@ class Guard:
         asked: Iterable[str] | None = None,
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
-        """Judge a round; who aggregates in another way calls `record` with what that gives."""
-        base = {name: as_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
-        layout = self._layout(base)
+        """Judge a round without writing it down; call `record` with the new global model afterwards."""
+        base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
+        layout = self._select_columns(base)
         self.round += 1
-        invited = None if asked is None else list(dict.fromkeys(map(str, asked)))
         unjudged = [name for name in base if name not in layout.columns and base[name].is_floating_point()]
-        sane, dropped = sanitise(replies, base, invited, self.max_examples, unjudged)
-        dropped = [*failed, *dropped]
-        answered = [reply.client for reply in sane] + [fault.client for fault in dropped if fault.reason != "error"]
+        valid, invalid = validate_replies(answers, base, invited, self.max_examples, unjudged)
+        dropped = [*failed, *invalid]
+        answered = [reply.client for reply in valid] + [fault.client for fault in dropped if fault.reason != "error"]
         entry: Entry = {
             "round": self.round,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -134,32 +152,33 @@ class Guard:
             "left_out": [],
             "averaged": [],
             "facts": {},
-            "model_before": fingerprint(base),
+            "model_before": hash_model(base),
         }
-        return self._decide(base, layout, sane, entry)
+        return self._judge_or_keep(base, layout, valid, entry)
 
     def record(self, judgement: Judgement, after: Arrays) -> Entry:
-        """Write the round's line, with the global model that came of it; a file that cannot be written is a warning."""
+        """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
         tensors = {name: as_tensor(tensor, name) for name, tensor in after.items()}
-        entry = {**judgement.entry, "model_after": fingerprint(tensors)}
+        entry = {**judgement.entry, "model_after": hash_model(tensors)}
         try:
             if self.log:
                 self.log.append(entry)
-        except Exception as error:  # the federation is worth more than a line of its books
+        except Exception as error:  # the federation matters more than one line of its audit
             logger.warning("Round %d is not in the audit: %s", entry["round"], error)
         return entry
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the guard stands: nested dicts and lists of tensors, numbers and strings."""
-        return {"round": self.round, "seed": self.seed, "method": self._method, "defense": self.state}
+        """Return the guard's state as nested dicts and lists of tensors, numbers and strings."""
+        return {"round": self.round, "seed": self.seed, "method": self._defense_name, "defense": self.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another guard stood."""
+        """Continue from the state of another guard."""
         round, seed, defense = (state.get(name) for name in ("round", "seed", "defense"))
         if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
             raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
-        if state.get("method") != self._method:
-            raise RunError(f"this state is of another defense than {self._method}: {str(state.get('method'))[:60]!r}")
+        if state.get("method") != self._defense_name:
+            other = str(state.get("method"))[:60]
+            raise RunError(f"this state belongs to the defense {other!r}, this guard's is {self._defense_name!r}")
         self.round, self.seed, self.state = round, seed, defense
 
     def save(self, path: str | Path) -> None:
@@ -167,7 +186,7 @@ class Guard:
         write_bytes(Path(path), pack(self.state_dict()))
 
     def load(self, path: str | Path) -> bool:
-        """Go on where the guard that wrote a file stood; False where there is no such file."""
+        """Continue from the state in a file; return False if there is no such file."""
         try:
             if not Path(path).exists():
                 return False
@@ -181,50 +200,48 @@ class Guard:
         return True
 
     @property
-    def _method(self) -> str:
-        """The defense's name: its state is no other's."""
+    def _defense_name(self) -> str:
+        """The defense's class; no other defense can use its state."""
         return type(self.defense).__name__
 
-    def _layout(self, base: Tensors) -> Layout:
-        """The tensors that are compared: floating ones that are trained."""
+    def _select_columns(self, base: Tensors) -> Layout:
+        """Return the layout of the tensors that are compared: floating ones that are trained."""
         trained = {name: tensor for name, tensor in base.items() if self._is_trained(name, tensor)}
         if not trained:
             raise UpdateError(f"none of the global model's {len(base)} tensors is trained")
-        for name, tensor in base.items():
-            if not tensor.isfinite().all():
-                raise UpdateError(f"{name!r} of the global model holds NaN or infinite numbers")
         return Layout.of(trained)
 
     def _is_trained(self, name: str, tensor: Tensor) -> bool:
-        return tensor.is_floating_point() and name not in self.buffers and not name.endswith(STATISTICS)
+        return tensor.is_floating_point() and name not in self.buffers and not name.endswith(BUFFER_SUFFIXES)
 
-    def _decide(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
+    def _judge_or_keep(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: Entry) -> Judgement:
+        """Judge the valid replies, or keep the old global model whatever goes wrong."""
         try:
-            if not sane:
-                raise UpdateError("there is no reply to judge")
-            return self._elect(base, layout, sane, entry)
-        except Exception as error:  # fail closed: whatever a defense stumbles over, the federation goes on
-            entry |= {"outcome": "kept", "reason": said(error)}
+            if not valid:
+                raise UpdateError(explain_no_reply(entry))
+            return self._judge_valid(base, layout, valid, entry)
+        except Exception as error:  # fail closed: whatever a defense raises, the federation goes on
+            entry |= {"outcome": "kept", "reason": explain_failure(error)}
             logger.warning("Round %d keeps the old global model: %s", self.round, entry["reason"])
             return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
-    def _elect(self, base: Tensors, layout: Layout, sane: Sequence[Sane], entry: Entry) -> Judgement:
-        """Let the defense judge, and make the new model."""
-        origin, received = take_in(base, layout, sane)
-        rounds = self.rounds and max(self.rounds, self.round)  # a federation may go on for longer than was said
+    def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: Entry) -> Judgement:
+        """Let the defense judge, and return the new model."""
+        origin, received = to_received(base, layout, valid)
+        rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
         context = Context(self.round, rounds, origin, self.seed, self.state)
-        outcome = judge_round(received, partial(self._average, entry), context, untrained(base, layout))
+        outcome = judge_round(received, partial(self._apply_mode, entry), context, select_buffers(base, layout))
         entry["dropped"] += map(vars, outcome.dropped)
         if outcome.kept is not None:
             raise UpdateError(outcome.kept)
-        tensors = rebuild(base, layout, outcome)
+        tensors = to_model(base, layout, outcome)
         self.state = outcome.state
-        entry |= {"outcome": "aggregated", "averaged": names(outcome.updates.clients, outcome.elected)}
+        entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
         return Judgement(tensors, tuple(entry["averaged"]), entry)
 
-    def _average(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
-        """What the mode makes of the defense's verdict; too few in the average are refused."""
-        verdict = self._ask(entry, updates, context)
+    def _apply_mode(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+        """Return the defense's verdict, or everybody's average in monitor mode; refuse an average of too few."""
+        verdict = self._ask_defense(entry, updates, context)
         if self.mode == "monitor":
             mean = weighted_mean(updates, everyone(updates))
             verdict = Verdict(mean, everyone(updates), verdict.facts, verdict.state)
@@ -233,14 +250,14 @@ class Guard:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")
         return verdict
 
-    def _ask(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
-        """What the defense decides; one that stumbles does not matter in monitor mode."""
+    def _ask_defense(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+        """Return what the defense decides, and note it in the entry; in monitor mode it may fail."""
         try:
             verdict = ask_defense(self.defense, updates, context)
-            entry |= decision(verdict, updates.clients)
+            entry |= describe_verdict(verdict, updates.clients)
         except Exception as error:
             if self.mode == "enforce":
                 raise
-            entry |= {"reason": f"the defense could not judge: {said(error)}"}
+            entry |= {"reason": f"the defense could not judge: {explain_failure(error)}"}
             return Verdict(torch.zeros(updates.layout.width), everyone(updates), {}, context.state)
         return verdict

@@ -1,4 +1,4 @@
-"""What clients send, and what is wrong with it. Nothing in a reply is taken on trust but who sent it."""
+"""One client's reply and its validation. Only the sender's id is trusted: the server knows it."""
 
 import math
 from collections.abc import Mapping
@@ -13,27 +13,27 @@ from snowball.errors import UpdateError
 from snowball.server import NOT_FINITE, describe_broken
 from snowball.updates import as_tensor
 
-MOST_EXAMPLES = 1 << 53
-"""More than this cannot be counted exactly."""
+MAX_EXAMPLES = 1 << 53
+"""Largest example count that a float holds exactly."""
 
-LEAP = 1 << 31
-"""How far a counter may get in a round."""
+MAX_COUNTER_STEP = 1 << 31
+"""Largest change of a counter in one round."""
 
-DETAIL = 200
-"""Characters of a reason at most: names of tensors are the client's choice."""
+MAX_DETAIL_CHARS = 200
+"""Longest detail of a dropped reply: the client chooses the names in it."""
 
-VARIANCE = "running_var"
-"""How the names of variances end: below zero they would make every prediction of the model NaN."""
+VARIANCE_SUFFIX = "running_var"
+"""Ends the names of variances; a negative one would make every prediction of the model NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """One client's answer.
+    """One client's answer in a round.
 
     Attributes:
-        client: who sent it, as the server knows them.
-        examples: how many examples the client says that it trained on.
-        tensors: its model, by name.
+        client: the sender's id, as the server knows it.
+        examples: the number of training examples that the client claims.
+        tensors: the client's model, by name.
     """
 
     client: str
@@ -41,73 +41,74 @@ class Reply:
     tensors: Any
 
 
-class Fault(Exception):  # noqa: N818
-    """What is wrong with a reply: a reason and its detail."""
-
-
 @dataclass(frozen=True, eq=False)
-class Sane:
-    """A reply that can be judged."""
+class ValidReply:
+    """A reply that can be judged: its tensors have the model's names, shapes and types, and are finite."""
 
     client: str
     examples: float
     tensors: dict[str, Tensor]
 
 
-def words_of(error: Exception) -> str:
-    """What an exception says, even one that cannot say it."""
+class InvalidReply(Exception):  # noqa: N818
+    """Raised for a reply that is dropped; its arguments are a reason and a detail."""
+
+
+def describe_error(error: Exception) -> str:
+    """Return an exception's type and text, or the type alone where the text cannot be had."""
     try:
-        return f"{type(error).__name__}: {error}"[:DETAIL]
+        return f"{type(error).__name__}: {error}"[:MAX_DETAIL_CHARS]
     except Exception:
         return type(error).__name__
 
 
-def examples_of(reply: Reply) -> float:
-    """How many examples a client claims, where that is a number that can be."""
-    count = reply.examples
+def read_examples(count: Any) -> float:
+    """Return the example count that a client claims, refused unless it is a possible number."""
     if isinstance(count, Tensor | np.ndarray | np.generic) and math.prod(count.shape) == 1:
         count = count.item()
     if isinstance(count, bool) or not isinstance(count, int | float):
-        raise Fault("examples", f"{type(count).__name__} is no number of examples")
+        raise InvalidReply("examples", f"its example count is {type(count).__name__}, expected a number")
     try:
         claimed = float(count)
     except OverflowError:
         claimed = math.inf
-    if not 0 < claimed <= MOST_EXAMPLES:  # which NaN is not, either
-        raise Fault("examples", f"it claims {claimed:.6g} examples")
+    if not 0 < claimed <= MAX_EXAMPLES:  # also refuses NaN
+        raise InvalidReply("examples", f"it claims {claimed:.6g} examples")
     return claimed
 
 
-def tensors_of(reply: Reply, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A reply's tensors, where they have the model's names, shapes and kinds of numbers, all finite."""
-    if not isinstance(reply.tensors, Mapping):
-        raise Fault("names", f"{type(reply.tensors).__name__} is no tensors by name")
-    if set(reply.tensors) != set(model):
-        missing, extra = sorted(set(model) - set(reply.tensors)), sorted(map(str, set(reply.tensors) - set(model)))
-        raise Fault("names", f"missing {missing[:5]}, unexpected {extra[:5]}"[:DETAIL])
-    return {name: tensor_of(name, reply.tensors[name], own) for name, own in model.items()}
+def read_tensors(tensors: Any, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a reply's tensors in the model's order and types, refused unless they fit the model."""
+    if not isinstance(tensors, Mapping):
+        kind = type(tensors).__name__
+        raise InvalidReply("names", f"its tensors are {kind}, expected a mapping of names to tensors")
+    if set(tensors) != set(model):
+        missing, extra = sorted(set(model) - set(tensors)), sorted(map(str, set(tensors) - set(model)))
+        raise InvalidReply("names", f"missing {missing[:5]}, unexpected {extra[:5]}"[:MAX_DETAIL_CHARS])
+    return {name: read_tensor(name, tensors[name], own) for name, own in model.items()}
 
 
-def tensor_of(name: str, value: Any, own: Tensor) -> Tensor:
-    """One tensor of a reply, like the model's own."""
+def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
+    """Return one tensor of a reply in the type of the model's `own`, refused unless it fits."""
     try:
         tensor = as_tensor(value, repr(name)).cpu()
-    except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers to give
-        raise Fault("dtype", " ".join(str(error).split())[:DETAIL]) from error
-    if not fits(tensor.dtype, own.dtype):
-        raise Fault("dtype", f"{name!r} is {tensor.dtype}, the model's is {own.dtype}"[:DETAIL])
+    except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers
+        raise InvalidReply("dtype", " ".join(str(error).split())[:MAX_DETAIL_CHARS]) from error
+    if not is_convertible(tensor.dtype, own.dtype):
+        raise InvalidReply("dtype", f"{name!r} is {tensor.dtype}, the model's is {own.dtype}"[:MAX_DETAIL_CHARS])
     if tensor.shape != own.shape:
-        raise Fault("shape", f"{name!r} is {tuple(tensor.shape)}, the model's is {tuple(own.shape)}"[:DETAIL])
-    fitted = tensor.to(own.dtype)
-    if not fitted.isfinite().all():
-        raise Fault(NOT_FINITE, describe_broken(name)[:DETAIL])
-    if not fitted.is_floating_point() and ((fitted.double() - own.double()).abs() > LEAP).any():
-        raise Fault("range", f"the counter {name!r} leaps by more than {LEAP}"[:DETAIL])
-    if name.endswith(VARIANCE) and (fitted < 0).any():
-        raise Fault("range", f"{name!r} holds negative numbers"[:DETAIL])
-    return fitted
+        shapes = f"{name!r} is {tuple(tensor.shape)}, the model's is {tuple(own.shape)}"
+        raise InvalidReply("shape", shapes[:MAX_DETAIL_CHARS])
+    converted = tensor.to(own.dtype)
+    if not converted.isfinite().all():  # the bounds on norms need finite numbers
+        raise InvalidReply(NOT_FINITE, describe_broken(name)[:MAX_DETAIL_CHARS])
+    if not converted.is_floating_point() and ((converted.double() - own.double()).abs() > MAX_COUNTER_STEP).any():
+        raise InvalidReply("range", f"the counter {name!r} moves by more than {MAX_COUNTER_STEP}"[:MAX_DETAIL_CHARS])
+    if name.endswith(VARIANCE_SUFFIX) and (converted < 0).any():
+        raise InvalidReply("range", f"{name!r} holds negative numbers"[:MAX_DETAIL_CHARS])
+    return converted
 
 
-def fits(sent: torch.dtype, own: torch.dtype) -> bool:
-    """Whether a tensor may be of another type: wider or narrower, or whole numbers where the model has others."""
+def is_convertible(sent: torch.dtype, own: torch.dtype) -> bool:
+    """Whether numbers of one type may stand for another's: wider, narrower, or integers for floating ones."""
     return sent == own or (sent != torch.bool and torch.can_cast(sent, own))

@@ -1,4 +1,4 @@
-"""A round's replies beside each other: who may be judged, and who sends too much of something."""
+"""Validates a round's replies: each by itself, then beside the others."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,109 +7,134 @@ from statistics import median_low
 import torch
 from torch import Tensor
 
-from snowball.guard.reply import DETAIL, Fault, Reply, Sane, examples_of, tensors_of, words_of
+from snowball.guard.reply import (
+    MAX_DETAIL_CHARS,
+    InvalidReply,
+    Reply,
+    ValidReply,
+    describe_error,
+    read_examples,
+    read_tensors,
+)
 from snowball.server import Dropped
 
-NORM, LONGEST = 1000.0, 1e15
-"""An update this many times as long as a usual one, or as long as this, is absurd; elections are exact far below it."""
+MAX_UPDATE_NORM = 1e15
+"""Largest norm of an update; elections are exact far below it."""
 
-CROWD = 10.0
-"""Where no bound is set, a client may claim so many times the examples that a usual one of the round claims; and it may
-move what is not judged so many times as far."""
+MAX_UPDATE_NORM_RATIO = 1000.0
+"""Largest norm of an update, as a multiple of the round's median."""
 
-ROUNDING = 2**-7
-"""Half precision may change a tensor by this share of its length."""
+MAX_EXAMPLES_RATIO = 10.0
+"""Largest example count where the operator sets no bound, as a multiple of the round's median."""
+
+MAX_BUFFER_STEP_RATIO = 10.0
+"""Largest change of a tensor that is averaged but not judged, as a multiple of the round's median."""
+
+MAX_ROUNDING_RATIO = 2**-7
+"""Largest change of a tensor through half precision, as a share of its norm."""
+
+Split = tuple[list[ValidReply], list[Dropped]]
+"""The replies that stay, and the others."""
 
 
-def sanitise(
+def validate_replies(
     replies: Iterable[Reply],
     model: Mapping[str, Tensor],
     asked: Sequence[str] | None = None,
     max_examples: float | None = None,
     unjudged: Iterable[str] = (),
-) -> tuple[list[Sane], list[Dropped]]:
-    """The replies that can be judged, and the others with what is wrong with each.
+) -> Split:
+    """Split replies into those that can be judged and the others, each with what is wrong with it.
 
-    `unjudged` are the floating tensors that no defense will look at.
+    `unjudged` names the floating tensors that no defense will see.
     """
-    sane: list[Sane] = []
+    valid, invalid = validate_each(replies, model, asked)
+    valid.sort(key=lambda reply: reply.client)  # no defense can tell who came first
+    valid, excess = drop_excess_examples(valid, max_examples)
+    valid, overlong = drop_overlong_updates(valid, model)
+    valid, stray = drop_stray_buffers(valid, {name: model[name] for name in unjudged})
+    return valid, [*invalid, *excess, *overlong, *stray]
+
+
+def validate_each(replies: Iterable[Reply], model: Mapping[str, Tensor], asked: Sequence[str] | None) -> Split:
+    """Split replies by whether each fits the model; a client's first reply counts, if the client was asked."""
+    valid: list[ValidReply] = []
     dropped: list[Dropped] = []
     seen: set[str] = set()
     for reply in replies:
         client = str(reply.client)
         try:
             if asked is not None and client not in asked:
-                raise Fault("not-asked", "it was not asked in this round")
+                raise InvalidReply("not-asked", "it was not asked in this round")
             if client in seen:
-                raise Fault("duplicate", "it had answered already")
+                raise InvalidReply("duplicate", "it had answered already")
             seen.add(client)
-            sane.append(Sane(client, examples_of(reply), tensors_of(reply, model)))
-        except Fault as fault:
+            valid.append(ValidReply(client, read_examples(reply.examples), read_tensors(reply.tensors, model)))
+        except InvalidReply as fault:
             dropped.append(Dropped(client, *fault.args))
-        except Exception as error:  # an answer can be wrong in any way, and must not end the run
-            dropped.append(Dropped(client, "error", words_of(error)))
-    sane.sort(key=lambda reply: reply.client)  # no defense can tell who came first
-    crowd = crowded(sane, max_examples)
-    sane = without(sane, crowd)
-    far = stretched(sane, model)
-    sane = without(sane, far)
-    astray = {fault.client: fault for name in unjudged for fault in strayed(sane, name, model[name])}.values()
-    return without(sane, astray), [*dropped, *crowd, *far, *astray]
+        except Exception as error:  # a reply can be wrong in any way and must not end the run
+            dropped.append(Dropped(client, "error", describe_error(error)))
+    return valid, dropped
 
 
-def without(sane: Sequence[Sane], dropped: Iterable[Dropped]) -> list[Sane]:
-    """The replies that are left."""
-    out = {fault.client for fault in dropped}
-    return [reply for reply in sane if reply.client not in out]
-
-
-def crowded(sane: Sequence[Sane], max_examples: float | None) -> list[Dropped]:
-    """Those who claim more examples than the bound, or, where none is set, than a usual client of the round does."""
-    if not sane:
-        return []
-    usual = median_low(reply.examples for reply in sane)
-    bound = CROWD * usual if max_examples is None else max_examples
-    said = f"{CROWD:g} times the round's median" if max_examples is None else "the bound"
-    return [
-        Dropped(reply.client, "examples", f"it claims {reply.examples:.6g} examples, above {said}, {bound:.6g}")
-        for reply in sane
+def drop_excess_examples(replies: Sequence[ValidReply], max_examples: float | None) -> Split:
+    """Drop clients that claim more examples than the operator's bound, or than a multiple of the round's median."""
+    counts = [reply.examples for reply in replies]
+    bound, source = max_examples, "the bound"
+    if bound is None:
+        bound, source = MAX_EXAMPLES_RATIO * find_median(counts), f"{MAX_EXAMPLES_RATIO:g} times the round's median"
+    excess = [
+        Dropped(reply.client, "examples", f"it claims {reply.examples:.6g} examples, above {source}, {bound:.6g}")
+        for reply in replies
         if reply.examples > bound
     ]
+    return exclude_dropped(replies, excess), excess
 
 
-def stretched(sane: Sequence[Sane], model: Mapping[str, Tensor]) -> list[Dropped]:
-    """Those whose update is absurdly long beside a usual one and beside the model itself."""
-    if not sane:
-        return []
-    lengths = [length_of(reply.tensors, model) for reply in sane]
-    bound = min(LONGEST, max(NORM * median_low(lengths), length_of(model), 1.0))
-    return [
-        Dropped(reply.client, "norm", f"its update is {length:.3g} long, above {bound:.3g}")
-        for reply, length in zip(sane, lengths, strict=True)
-        if length > bound
+def drop_overlong_updates(replies: Sequence[ValidReply], model: Mapping[str, Tensor]) -> Split:
+    """Drop clients whose update is absurdly long beside the round's median and beside the model itself."""
+    norms = [measure_norm(reply.tensors, model) for reply in replies]
+    bound = min(MAX_UPDATE_NORM, max(MAX_UPDATE_NORM_RATIO * find_median(norms), measure_norm(model), 1.0))
+    overlong = [
+        Dropped(reply.client, "norm", f"its update is {norm:.3g} long, above {bound:.3g}")
+        for reply, norm in zip(replies, norms, strict=True)
+        if norm > bound
     ]
+    return exclude_dropped(replies, overlong), overlong
 
 
-def strayed(sane: Sequence[Sane], name: str, own: Tensor) -> list[Dropped]:
-    """Those who move a tensor that is averaged and not judged beyond what the round's others explain."""
-    if not sane:
-        return []
-    lengths = [length_of({name: reply.tensors[name]}, {name: own}) for reply in sane]
-    usual, size = median_low(lengths), length_of({name: own})
-    bound = max(CROWD * usual, size) if usual else ROUNDING * size  # what most leave alone, all shall leave alone
-    return [
-        Dropped(reply.client, "range", f"it moves {name!r} by {length:.3g}, above {bound:.3g}"[:DETAIL])
-        for reply, length in zip(sane, lengths, strict=True)
-        if length > bound
-    ]
+def drop_stray_buffers(replies: Sequence[ValidReply], buffers: Mapping[str, Tensor]) -> Split:
+    """Drop clients that move a tensor which is averaged but not judged further than the other clients explain."""
+    stray: dict[str, Dropped] = {}
+    for name, own in buffers.items():
+        moves = [measure_norm({name: reply.tensors[name]}, buffers) for reply in replies]
+        usual, size = find_median(moves), measure_norm({name: own})
+        # What most clients leave unchanged, nobody may move.
+        bound = max(MAX_BUFFER_STEP_RATIO * usual, size) if usual else MAX_ROUNDING_RATIO * size
+        for reply, move in zip(replies, moves, strict=True):
+            if move > bound:
+                detail = f"it moves {name!r} by {move:.3g}, above {bound:.3g}"
+                stray[reply.client] = Dropped(reply.client, "range", detail[:MAX_DETAIL_CHARS])
+    return exclude_dropped(replies, stray.values()), list(stray.values())
 
 
-def length_of(tensors: Mapping[str, Tensor], about: Mapping[str, Tensor] | None = None) -> float:
-    """The length of a model's floating tensors, or of their difference to another's."""
+def exclude_dropped(replies: Iterable[ValidReply], dropped: Iterable[Dropped]) -> list[ValidReply]:
+    """Return the replies that are not dropped."""
+    excluded = {fault.client for fault in dropped}
+    return [reply for reply in replies if reply.client not in excluded]
+
+
+def find_median(values: Sequence[float]) -> float:
+    """Return the lower median of some values, or zero where there are none."""
+    return median_low(values) if values else 0.0
+
+
+def measure_norm(tensors: Mapping[str, Tensor], origin: Mapping[str, Tensor] | None = None) -> float:
+    """Return the Euclidean norm of a model's floating tensors, or of their difference from `origin`."""
     squares = 0.0
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
-            away = tensor.float() if about is None else tensor.float() - about[name].float()
-            length = float(torch.linalg.vector_norm(away, dtype=torch.float64))
-            squares += length * length
+            difference = tensor.float() if origin is None else tensor.float() - origin[name].float()
+            norm = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
+            squares += norm * norm
     return math.sqrt(squares)

@@ -114,7 +114,7 @@ def test_a_strategy_that_fails_keeps_the_old_model_and_the_audit_says_so(
 ) -> None:
     strategy = Guarded(Broken(outcome), defense=Snowball(), audit=audit.path)
     assert strategy.aggregate_train(1, map(answer, asked(strategy))) == (None, None)
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert (entry["outcome"], entry["averaged"]) == ("kept", [])
     assert entry["reason"].startswith("Broken failed: ")
     with pytest.raises(AssertionError, match=said):

@@ -98,7 +98,7 @@ def test_a_hostile_reply_neither_ends_the_run_nor_gets_in(
     assert metrics is not None
     following, _ = strategy.aggregate_train(2, map(answer, asked(strategy, server_round=2)))
     is_average(following, NODES)
-    first, second = audit.entries()
+    first, second = audit.read_entries()
     assert [(fault["client"], fault["reason"]) for fault in first["dropped"]] == [("1", reason)]
     assert first["averaged"] == [str(node) for node in NODES[1:]]
     assert (first["outcome"], second["outcome"], second["dropped"]) == ("aggregated", "aggregated", [])
@@ -121,7 +121,7 @@ def test_who_answers_twice_counts_once_and_who_was_not_asked_not_at_all(make: Ma
     replies = [answer(first), again, *map(answer, rest), answer(stranger, trained(3))]
     arrays, _ = strategy.aggregate_train(1, replies)
     is_average(arrays, NODES)
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert {(fault["client"], fault["reason"]) for fault in entry["dropped"]} == {
         ("1", "duplicate"),
         ("99", "not-asked"),
@@ -133,7 +133,7 @@ def test_whatever_comes_the_audit_names_the_failed_and_the_silent(make: Make, au
     failing, silent, *rest = asked(strategy)
     arrays, _ = strategy.aggregate_train(1, [Message(Error(0, "no disk"), reply_to=failing), *map(answer, rest)])
     is_average(arrays, NODES[2:])
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert sorted(entry["asked"]) == [str(node) for node in NODES]
     assert entry["dropped"] == [{"client": "1", "reason": "error", "detail": "no disk"}]
     assert entry["silent"] == [str(silent.metadata.dst_node_id)]
@@ -148,7 +148,7 @@ def test_where_flower_speaks_for_a_node_that_is_gone_the_audit_names_the_node(ma
     notice.metadata.__dict__["_src_node_id"] = 2**60  # the SuperLink's own
     arrays, _ = strategy.aggregate_train(1, [notice, *map(answer, rest)])
     is_average(arrays, NODES[1:])
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert (entry["dropped"][0]["client"], entry["silent"]) == ("1", [])
 
 
@@ -160,7 +160,7 @@ def test_nobody_answers_in_the_name_of_another(make: Make, audit: AuditLog) -> N
     lie = Message(Error(0, "it is not me"), reply_to=honest)
     lie.metadata.__dict__["_src_node_id"] = liar.metadata.dst_node_id
     strategy.aggregate_train(1, [lie, answer(honest), *map(answer, rest)])
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert [fault["client"] for fault in entry["dropped"]] == ["2"]
     assert "1" in entry["averaged"]
 
@@ -170,6 +170,6 @@ def test_where_nobody_answers_or_all_fail_the_old_model_stays(make: Make, audit:
     messages = asked(strategy)
     assert strategy.aggregate_train(1, []) == (None, None)
     assert strategy.aggregate_train(2, [Message(Error(0, "gone"), reply_to=m) for m in messages]) == (None, None)
-    for entry in audit.entries():
+    for entry in audit.read_entries():
         assert entry["outcome"] == "kept"
         assert entry["model_before"] == entry["model_after"]

@@ -28,7 +28,7 @@ def test_who_does_not_report_what_the_others_report_is_left_out(
     arrays, means = strategy.aggregate_train(1, [answer(first, **metrics), *(answer(m, loss=2.0) for m in rest)])
     is_average(arrays, NODES[1:])
     assert dict(means) == pytest.approx({"loss": 2.0})
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert entry["dropped"][0]["detail"] == "its metrics lack ['loss'], as most report them"
 
 

@@ -52,7 +52,7 @@ def test_a_whole_run_starts_as_the_strategys_own_and_a_second_goes_on(
         assert np.isfinite(result.arrays["first"].numpy()).all()
         assert result.evaluate_metrics_clientapp[2] == {"accuracy": 0.5}
         assert strategy.guard.rounds == 2 * start
-    entries = list(AuditLog(tmp_path / "audit").entries())
+    entries = list(AuditLog(tmp_path / "audit").read_entries())
     assert [entry["round"] for entry in entries] == [1, 2, 3, 4]
     assert all(entry["silent"] == ["2"] and entry["dropped"][0]["client"] == "1" for entry in entries)
     assert "Guard: SnowballPlus(" in logged.text
@@ -89,7 +89,7 @@ def test_state_survives_a_restart(make: Make, tmp_path: Path) -> None:
     for server_round in (1, 2, 3):
         anew = strategy("anew", seed=7 if server_round == 1 else None)
         anew.aggregate_train(1, map(answer, asked(anew)))
-    ends = [next(reversed(list(AuditLog(tmp_path / f"{name}.jsonl").entries()))) for name in ("through", "anew")]
+    ends = [next(reversed(list(AuditLog(tmp_path / f"{name}.jsonl").read_entries()))) for name in ("through", "anew")]
     for entry in ends:
         assert entry["round"] == 3
     assert ends[0]["elected"] == ends[1]["elected"]

@@ -54,7 +54,7 @@ def test_the_elected_alone_reach_the_strategy(audit: AuditLog) -> None:
     far, opposite, *rest = asked(strategy)
     replies = [answer(far, trained(1, -3.0)), answer(opposite, trained(2, -3.0)), *map(answer, rest)]
     arrays, _ = strategy.aggregate_train(1, replies)
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert len(entry["elected"]) == 5
     assert {"1", "2"} <= set(entry["left_out"])
     is_average(arrays, [int(client) for client in entry["averaged"]])
@@ -65,7 +65,7 @@ def test_in_monitor_mode_everybody_sane_is_averaged_and_the_audit_says_who_would
     first, *rest = asked(strategy)
     arrays, _ = strategy.aggregate_train(1, [with_nan(first), *map(answer, rest)])
     is_average(arrays, NODES[1:])
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert len(entry["left_out"]) == 2
 
 

@@ -61,7 +61,7 @@ def test_where_nobody_is_averaged_the_global_model_stays_to_the_bit(
     sent = {name: values * np.nan for name, values in params(SITES[0], federation.kind).items()}
     state = federation([result(site, sent, federation.kind) for site in results])
     assert all(np.array_equal(state[name], GLOBAL[name]) for name in GLOBAL)
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert (entry["outcome"], entry["model_before"]) == ("kept", entry["model_after"])
 
 
@@ -77,7 +77,7 @@ def test_the_defense_is_the_one_that_is_named(way: str, audit: AuditLog) -> None
     far = {name: values if name == "counter" else values + 9 for name, values in change(SITES[0]).items()}
     sent = far if federation.kind == DIFF else {name: GLOBAL[name] + move for name, move in far.items()}
     federation([result(SITES[0], sent, federation.kind), *honest(federation.kind, SITES[1:])])
-    (entry,) = audit.entries()
+    (entry,) = audit.read_entries()
     assert len(entry["averaged"]) == 3
     assert SITES[0] in entry["left_out"]
 
@@ -85,7 +85,7 @@ def test_the_defense_is_the_one_that_is_named(way: str, audit: AuditLog) -> None
 def test_monitoring_averages_everybody_sane(way: str, audit: AuditLog) -> None:
     federation = Federation(way, defense="krum", mode="monitor", audit=str(audit.path))
     is_average(federation(honest(federation.kind)), SITES)
-    assert len(audit.entries()[0]["left_out"]) == len(SITES) - 1
+    assert len(audit.read_entries()[0]["left_out"]) == len(SITES) - 1
 
 
 def test_torch_models_stay_torch_and_batch_normalisation_is_understood() -> None:

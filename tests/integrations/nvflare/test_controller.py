@@ -92,7 +92,7 @@ def test_the_controller_knows_who_was_asked_who_failed_and_who_is_silent(audit: 
     laboratory.run()
     assert len(laboratory.saved) == 2
     is_average(laboratory.saved[0], SITES[3:])
-    for entry in audit.entries():
+    for entry in audit.read_entries():
         assert entry["asked"] == SITES
         assert entry["silent"] == [SITES[0]]
         assert [(fault["client"], fault["reason"], fault["detail"]) for fault in entry["dropped"]] == [
@@ -115,7 +115,7 @@ def test_whatever_comes_through_nvflares_own_conversion_the_next_round_goes_on(a
         audit=audit.path.name,
     )
     laboratory.run()
-    *hostile, last = audit.entries()
+    *hostile, last = audit.read_entries()
     for entry in hostile:
         ((client, reason),) = dropped(entry)
         assert (client, reason in REASONS, entry["averaged"]) == (SITES[0], True, SITES[1:])

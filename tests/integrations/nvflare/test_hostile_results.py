@@ -85,7 +85,7 @@ def test_hostile_tensors_neither_end_the_run_nor_get_in(
     sent = lie(params(SITES[0], federation.kind))
     is_average(federation([result(SITES[0], sent, federation.kind), *honest(federation.kind, SITES[1:])]), SITES[1:])
     is_average(federation(honest(federation.kind)), SITES)
-    first, second = audit.entries()
+    first, second = audit.read_entries()
     assert dropped(first) == [(SITES[0], reason)]
     assert first["averaged"] == SITES[1:]
     assert (second["round"], second["dropped"], second["averaged"]) == (2, [], SITES)
@@ -98,7 +98,7 @@ def test_hostile_counts_neither_end_the_run_nor_get_in(way: str, examples: Any, 
     liar.meta["NUM_STEPS_CURRENT_ROUND"] = examples
     is_average(federation([liar, *honest(federation.kind, SITES[1:])]), SITES[1:])
     is_average(federation(honest(federation.kind)), SITES)
-    assert dropped(audit.entries()[0]) == [(SITES[0], "examples")]
+    assert dropped(audit.read_entries()[0]) == [(SITES[0], "examples")]
 
 
 def stock(*sent: tuple[State, float]) -> State:
@@ -137,7 +137,7 @@ def test_a_second_result_of_a_client_does_not_count(way: str, audit: AuditLog) -
     twice = result(SITES[0], {name: 5 * values for name, values in params(SITES[0], kind).items()}, kind)
     is_average(federation([*honest(kind), twice]), SITES)
     is_average(federation(honest(kind)), SITES)
-    assert dropped(audit.entries()[0]) == [(SITES[0], "duplicate")]
+    assert dropped(audit.read_entries()[0]) == [(SITES[0], "duplicate")]
 
 
 def test_a_result_without_a_model_is_dropped(way: str, audit: AuditLog) -> None:
@@ -145,7 +145,7 @@ def test_a_result_without_a_model_is_dropped(way: str, audit: AuditLog) -> None:
     nothing = FLModel(metrics={"loss": 1.0}, meta={"client_name": SITES[0]})
     is_average(federation([nothing, *honest(federation.kind, SITES[1:])]), SITES[1:])
     is_average(federation(honest(federation.kind)), SITES)
-    (fault,) = audit.entries()[0]["dropped"]
+    (fault,) = audit.read_entries()[0]["dropped"]
     assert (fault["client"], fault["reason"] in ("names", "error")) == (SITES[0], True)
 
 
@@ -165,4 +165,4 @@ def test_the_recipes_controller_hands_on_what_is_hostile_but_not_what_is_empty(
     is_average(updated(recipe._get_aggregated_result()), SITES[1:])
     lost = isinstance(sent, np.ndarray) or not sent
     assert taken == [not lost, *[True] * 7]
-    assert dropped(audit.entries()[0]) == ([] if lost else [(SITES[0], reason)])
+    assert dropped(audit.read_entries()[0]) == ([] if lost else [(SITES[0], reason)])

@@ -36,13 +36,13 @@ def test_an_unknown_model_of_which_nothing_is_trained_changes_nothing(sent: Stat
     federation = plain("unknown model", audit)
     state = federation([result(SITES[0], sent, DIFF)])
     assert all(np.array_equal(state[name], GLOBAL[name]) for name in GLOBAL)
-    assert audit.entries()[0]["outcome"] == "kept"
+    assert audit.read_entries()[0]["outcome"] == "kept"
     is_average(federation(honest(DIFF)), SITES)
 
 
 def test_whole_models_are_refused_where_the_global_one_is_unknown(audit: AuditLog) -> None:
     federation = plain("unknown model", audit)
     is_average(federation([*honest(FULL, SITES[:2]), *honest(DIFF, SITES[2:])]), SITES[2:])
-    assert {fault["detail"] for fault in audit.entries()[0]["dropped"]} == {
+    assert {fault["detail"] for fault in audit.read_entries()[0]["dropped"]} == {
         "it sent a whole model, and the global one is not known"
     }

@@ -131,7 +131,7 @@ def survives(way: str, liars: tuple[FLModel, ...]) -> None:
         second = [model for model in liars if model.meta["client_name"] in SITES]
         is_average(federation([*new, *honest(federation.kind), *second]), SITES)
         is_average(federation(honest(federation.kind)), SITES)
-        first, after = audit.entries()
+        first, after = audit.read_entries()
     assert sorted(fault["client"] for fault in first["dropped"]) == sorted(model.meta["client_name"] for model in liars)
     assert {fault["reason"] for fault in first["dropped"]} <= set(REASONS)
     assert (first["averaged"], after["averaged"], after["dropped"]) == (SITES, SITES, [])

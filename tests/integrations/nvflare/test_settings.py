@@ -97,7 +97,7 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
         ({"defense": "intersection", "settings": {"members": ["krum", "krun"]}}, "'krun' is not known; did you mean"),
         ({"defense": "intersection", "settings": {"members": ["krum", "ideal"]}}, "is told who is malicious"),
         ({"mode": "off"}, "mode is 'enforce' or 'monitor'"),
-        ({"min_elected": 0}, "min_elected must be positive, got 0"),
+        ({"min_elected": 0}, "min_elected must be a positive number, got 0"),
         ({"defense": "fltrust"}, "acts in training"),
         ({"defense": "ideal"}, "is told who is malicious"),
     ],

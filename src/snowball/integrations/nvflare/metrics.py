@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from snowball.guard.reply import words_of
+from snowball.guard.reply import describe_error
 from snowball.integrations.nvflare.results import client_of, examples_of
 
 logger = getLogger("snowball")
@@ -25,7 +25,7 @@ def metrics_of(models: Iterable[FLModel], averaged: Sequence[str]) -> dict[str, 
         weights = [float(np.asarray(examples_of(model)).item()) for model in chosen.values()]
         return mean_of(reported, weights) or None
     except Exception as error:  # whatever clients report, their models are worth more than their metrics
-        logger.warning("The round has no metrics: %s", words_of(error))
+        logger.warning("The round has no metrics: %s", describe_error(error))
         return None
 
 

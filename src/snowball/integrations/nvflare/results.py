@@ -10,7 +10,7 @@ from torch import Tensor
 
 from snowball.errors import UpdateError
 from snowball.guard import Dropped, Reply
-from snowball.guard.reply import fits, words_of
+from snowball.guard.reply import describe_error, is_convertible
 from snowball.updates import Arrays, as_tensor
 
 CLIENT = "client_name"
@@ -30,7 +30,7 @@ def read(models: Iterable[FLModel], base: Arrays) -> tuple[list[Reply], list[Dro
         try:
             replies.append(Reply(client, examples_of(model), weights_of(model, base)))
         except Exception as error:  # a result can be wrong in any way, and must not end the run
-            dropped.append(Dropped(client, "error", words_of(error)))
+            dropped.append(Dropped(client, "error", describe_error(error)))
     return replies, dropped
 
 
@@ -55,6 +55,6 @@ def moved(change: Any, own: Tensor | np.ndarray | None) -> Any:
         tensor = as_tensor(change, "the client's").cpu()
     except (UpdateError, RuntimeError):
         return change
-    if tensor.shape != before.shape or not fits(tensor.dtype, before.dtype):  # what broadcasts is no change, either
+    if tensor.shape != before.shape or not is_convertible(tensor.dtype, before.dtype):  # no broadcasting
         return change
     return before.cpu() + tensor.to(before.dtype)

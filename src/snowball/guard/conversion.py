@@ -1,0 +1,40 @@
+"""Converts between models by name and the rows and buffers of a round on a server."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from snowball.guard.reply import ValidReply
+from snowball.server import Outcome, Received, refuse_broken
+from snowball.updates import Layout
+
+Tensors = dict[str, Tensor]
+"""A model's tensors by name, on the CPU."""
+
+
+def to_received(base: Tensors, layout: Layout, replies: Sequence[ValidReply]) -> tuple[Tensor, Received]:
+    """Return the global model as a row, and the replies as changes of it."""
+    origin = layout.to_row({name: base[name] for name in layout.names})
+    models = ({name: reply.tensors[name] for name in layout.names} for reply in replies)
+    received = Received(
+        layout.subtract(origin, models, len(replies)),
+        torch.tensor([reply.examples for reply in replies], dtype=torch.float64),
+        tuple(reply.client for reply in replies),
+        layout,
+        [select_buffers(reply.tensors, layout) for reply in replies],
+    )
+    return origin, received
+
+
+def select_buffers(tensors: Tensors, layout: Layout) -> Tensors:
+    """Return a model's tensors that are not part of its row."""
+    return {name: tensor for name, tensor in tensors.items() if name not in layout.columns}
+
+
+def to_model(base: Tensors, layout: Layout, outcome: Outcome) -> Tensors:
+    """Return the global model after a round in its own types, whose range may be smaller than that of rows."""
+    trained = {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(outcome.base).items()}
+    tensors = trained | outcome.buffers
+    refuse_broken(list(tensors.values()))
+    return {name: tensors[name] for name in base}
