@@ -15,6 +15,7 @@ from snowball.buffers import Buffers, aggregate
 from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
+from snowball.records.audit import DroppedReply
 from snowball.updates import Layout, Updates, sum_squares
 
 NOT_FINITE = "not-finite"
@@ -33,6 +34,10 @@ class Dropped:
     client: str
     reason: str
     detail: str
+
+    def plain(self) -> DroppedReply:
+        """The same as an audit has it."""
+        return {"client": self.client, "reason": self.reason, "detail": self.detail}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 from snowball.defenses import Verdict
 from snowball.errors import SnowballError
 from snowball.guard.reply import describe_error
-from snowball.records.audit import Entry, read_audit
+from snowball.records.audit import AuditEntry, JudgedRound, read_audit
 from snowball.records.files import append_line, finite
 
 MAX_FACT_CHARS = 200
@@ -26,23 +26,21 @@ class AuditLog:
 
     path: Path
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: AuditEntry) -> None:
         """Add a round."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_line(self.path, entry)
 
-    def read_entries(self) -> list[Entry]:
+    def read_entries(self) -> list[AuditEntry]:
         """Return the rounds written so far."""
         return read_audit(self.path) if self.path.exists() else []
 
 
-def describe_verdict(verdict: Verdict, clients: Sequence[str]) -> Entry:
-    """Return the audit fields that say what a defense decided, and on what evidence."""
-    return {
-        "elected": select_clients(clients, verdict.elected),
-        "left_out": select_clients(clients, ~verdict.elected),
-        "facts": encode_facts(verdict, clients),
-    }
+def enter_verdict(entry: JudgedRound, verdict: Verdict, clients: Sequence[str]) -> None:
+    """Enter what a defense decided, and on what evidence."""
+    entry["elected"] = select_clients(clients, verdict.elected)
+    entry["left_out"] = select_clients(clients, ~verdict.elected)
+    entry["facts"] = encode_facts(verdict, clients)
 
 
 def select_clients(clients: Sequence[str], mask: Tensor) -> list[str]:
@@ -76,7 +74,7 @@ def explain_failure(error: Exception) -> str:
     return str(error) if isinstance(error, SnowballError) else describe_error(error)
 
 
-def explain_no_reply(entry: Entry) -> str:
+def explain_no_reply(entry: JudgedRound) -> str:
     """Say why a round has no reply to judge."""
     if not entry["dropped"]:
         return "there is no reply to judge"

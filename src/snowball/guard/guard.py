@@ -25,7 +25,7 @@ from snowball.guard.arguments import (
 )
 from snowball.guard.audit_log import (
     AuditLog,
-    describe_verdict,
+    enter_verdict,
     explain_failure,
     explain_no_reply,
     hash_model,
@@ -34,7 +34,7 @@ from snowball.guard.audit_log import (
 from snowball.guard.conversion import Tensors, select_buffers, to_model, to_received
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.validation import validate_replies
-from snowball.records.audit import Entry
+from snowball.records.audit import AuditEntry, JudgedRound
 from snowball.records.files import write_bytes
 from snowball.serialization import pack, unpack
 from snowball.server import Dropped, ask_defense, judge_round
@@ -59,12 +59,12 @@ class Judgement:
 
     tensors: Tensors
     averaged: tuple[str, ...]
-    entry: Entry
+    entry: JudgedRound
 
     @property
     def kept(self) -> bool:
         """Whether the global model stays as it was."""
-        return bool(self.entry["outcome"] == "kept")
+        return self.entry["outcome"] == "kept"
 
 
 class Guard:
@@ -139,14 +139,15 @@ class Guard:
         valid, invalid = validate_replies(answers, base, invited, self.max_examples, unjudged)
         dropped = [*failed, *invalid]
         answered = [reply.client for reply in valid] + [fault.client for fault in dropped if fault.reason != "error"]
-        entry: Entry = {
+        entry: JudgedRound = {
             "round": self.round,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "mode": self.mode,
+            "outcome": "kept",  # until there is a new model
             "asked": invited,
             "answered": sorted(set(answered)),
             "silent": sorted(set(invited or ()) - set(answered) - {fault.client for fault in dropped}),
-            "dropped": [vars(fault) for fault in dropped],
+            "dropped": [fault.plain() for fault in dropped],
             "reason": None,
             "elected": [],
             "left_out": [],
@@ -156,10 +157,10 @@ class Guard:
         }
         return self._judge_or_keep(base, layout, valid, entry)
 
-    def record(self, judgement: Judgement, after: Arrays) -> Entry:
+    def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
         """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
         tensors = {name: as_tensor(tensor, name) for name, tensor in after.items()}
-        entry = {**judgement.entry, "model_after": hash_model(tensors)}
+        entry: AuditEntry = {**judgement.entry, "model_after": hash_model(tensors)}
         try:
             if self.log:
                 self.log.append(entry)
@@ -214,7 +215,9 @@ class Guard:
     def _is_trained(self, name: str, tensor: Tensor) -> bool:
         return tensor.is_floating_point() and name not in self.buffers and not name.endswith(BUFFER_SUFFIXES)
 
-    def _judge_or_keep(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: Entry) -> Judgement:
+    def _judge_or_keep(
+        self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound
+    ) -> Judgement:
         """Judge the valid replies, or keep the old global model whatever goes wrong."""
         try:
             if not valid:
@@ -225,13 +228,13 @@ class Guard:
             logger.warning("Round %d keeps the old global model: %s", self.round, entry["reason"])
             return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
-    def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: Entry) -> Judgement:
+    def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound) -> Judgement:
         """Let the defense judge, and return the new model."""
         origin, received = to_received(base, layout, valid)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
         context = Context(self.round, rounds, origin, self.seed, self.state)
         outcome = judge_round(received, partial(self._apply_mode, entry), context, select_buffers(base, layout))
-        entry["dropped"] += map(vars, outcome.dropped)
+        entry["dropped"] += [fault.plain() for fault in outcome.dropped]
         if outcome.kept is not None:
             raise UpdateError(outcome.kept)
         tensors = to_model(base, layout, outcome)
@@ -239,7 +242,7 @@ class Guard:
         entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
         return Judgement(tensors, tuple(entry["averaged"]), entry)
 
-    def _apply_mode(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+    def _apply_mode(self, entry: JudgedRound, updates: Updates, context: Context) -> Verdict:
         """Return the defense's verdict, or everybody's average in monitor mode; refuse an average of too few."""
         verdict = self._ask_defense(entry, updates, context)
         if self.mode == "monitor":
@@ -250,11 +253,11 @@ class Guard:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")
         return verdict
 
-    def _ask_defense(self, entry: Entry, updates: Updates, context: Context) -> Verdict:
+    def _ask_defense(self, entry: JudgedRound, updates: Updates, context: Context) -> Verdict:
         """Return what the defense decides, and note it in the entry; in monitor mode it may fail."""
         try:
             verdict = ask_defense(self.defense, updates, context)
-            entry |= describe_verdict(verdict, updates.clients)
+            enter_verdict(entry, verdict, updates.clients)
         except Exception as error:
             if self.mode == "enforce":
                 raise

@@ -1,27 +1,58 @@
-"""The audit of a federation: a line of JSON a round, which says who was asked, who answered, who was left out, and why.
-
-round, time               from 1; when the round was judged, UTC
-mode                      "enforce" or "monitor"
-outcome, reason           "aggregated", or "kept" and why the global model stays as it was; a monitored round that the
-                          defense could not judge is aggregated all the same, and has a reason too
-asked, answered, silent   client ids; `asked` is null where nobody knows
-dropped                   {client, reason, detail} of each reply that was not judged; reasons are `REASONS`
-elected, left_out         client ids: what the defense decided on those that were judged
-averaged                  client ids that went into the model: the elected, or all judged in monitor mode
-facts                     the defense's evidence: a number, a number a judged client by id, or a text; `charge` is the
-                          text that says what those left out are accused of
-model_before, model_after sha256 of the global model's tensors
-"""
+"""The audit of a federation: one line of JSON per round says who was asked, who answered, who was left out, and why."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
 from snowball.errors import RunError
 from snowball.records.files import conform, loads, read_lines
 
-Entry = dict[str, Any]
-"""One line of an audit."""
+
+class DroppedReply(TypedDict):
+    """A reply that was not judged; `reason` is a key of `REASONS`, and `detail` says more in words."""
+
+    client: str
+    reason: str
+    detail: str
+
+
+class JudgedRound(TypedDict):
+    """A round once it is judged; clients are named by their ids.
+
+    Attributes:
+        round: from 1.
+        time: when the round was judged, UTC.
+        outcome: "kept" if the global model stays as it was.
+        reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
+        asked: None if nobody knows who was asked.
+        elected, left_out: what the defense decided on those that it judged.
+        averaged: the clients that went into the model: the elected, or all judged in monitor mode.
+        facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that
+            says what those left out are accused of.
+        model_before: sha256 of the global model's tensors.
+    """
+
+    round: int
+    time: str
+    mode: Literal["enforce", "monitor"]
+    outcome: Literal["aggregated", "kept"]
+    reason: str | None
+    asked: list[str] | None
+    answered: list[str]
+    silent: list[str]
+    dropped: list[DroppedReply]
+    elected: list[str]
+    left_out: list[str]
+    averaged: list[str]
+    facts: dict[str, Any]
+    model_before: str
+
+
+class AuditEntry(JudgedRound):
+    """One line of an audit: a judged round, and the sha256 of the global model after it."""
+
+    model_after: str
+
 
 REASONS = {
     "error": "the client failed, or its answer could not be read",
@@ -35,10 +66,10 @@ REASONS = {
     "norm": "the update is absurdly long",
     "examples": "the number of examples cannot be, or is above the bound",
 }
-"""Why a reply is dropped."""
+"""The reasons for dropping a reply."""
 
-LAST_ROUND = 1 << 53
-"""Whole numbers up to here are the same everywhere."""
+MAX_ROUND = 1 << 53
+"""The highest round: larger integers lose digits in programs that read JSON numbers as floats."""
 
 
 def _are_names(value: Any) -> bool:
@@ -58,7 +89,7 @@ def _is_text(value: Any) -> bool:
 
 
 FIELDS: dict[str, Callable[[Any], bool]] = {
-    "round": lambda value: type(value) is int and 1 <= value <= LAST_ROUND,
+    "round": lambda value: type(value) is int and 1 <= value <= MAX_ROUND,
     "time": _is_text,
     "mode": lambda value: value in ("enforce", "monitor"),
     "outcome": lambda value: value in ("aggregated", "kept"),
@@ -74,12 +105,25 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "model_before": _is_text,
     "model_after": _is_text,
 }
-"""What an entry holds, and the check of each."""
+"""The fields of an entry, and the check of each."""
 
 
-def read_audit(path: str | Path) -> list[Entry]:
-    """The rounds of an audit, without a last line that a crash or a full disk tore."""
+def read_audit(path: str | Path) -> list[AuditEntry]:
+    """Read the rounds of an audit, without a last line that a crash or a full disk tore."""
     if not Path(path).is_file():
-        raise RunError(f"there is no audit in {path}: it is no file")
-    lines = read_lines(Path(path))
-    return [conform(loads(line, place), FIELDS, f"{place} is not a round of an audit") for line, place in lines]
+        raise RunError(f"there is no audit in {path}: it is not a file")
+    return [
+        cast(AuditEntry, conform(loads(line, where), FIELDS, f"{where} is not a round of an audit"))
+        for line, where in read_lines(Path(path))
+    ]
+
+
+def count_clients(entry: JudgedRound) -> dict[str, int]:
+    """Count the clients, or replies, in each part of a round, for a log."""
+    return {
+        "answered": len(entry["answered"]),
+        "silent": len(entry["silent"]),
+        "dropped": len(entry["dropped"]),
+        "left_out": len(entry["left_out"]),
+        "averaged": len(entry["averaged"]),
+    }

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from snowball.errors import SettingError
-from snowball.records.audit import Entry
+from snowball.records.audit import AuditEntry
 from snowball.registry import suggestion
 from snowball.report.runs import ABSENT
 
@@ -93,14 +93,16 @@ class Moment:
 class Audit:
     """An audit's rounds, and what they amount to."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[AuditEntry]
 
     @cached_property
     def clients(self) -> list[Client]:
         """Everybody that is named, who is left out most first."""
-        counts = {
-            field: _count(self.entries, field) for field in ("asked", "answered", "silent", "elected", "left_out")
-        }
+        asked = count_rounds(entry["asked"] or () for entry in self.entries)
+        answered = count_rounds(entry["answered"] for entry in self.entries)
+        silent = count_rounds(entry["silent"] for entry in self.entries)
+        elected = count_rounds(entry["elected"] for entry in self.entries)
+        left_out = count_rounds(entry["left_out"] for entry in self.entries)
         dropped = Counter((fault["client"], fault["reason"]) for entry in self.entries for fault in entry["dropped"])
         knows = any(entry["asked"] is not None for entry in self.entries)
         streaks = longest_streaks(self.entries)
@@ -110,12 +112,15 @@ class Audit:
         found = [
             Client(
                 client=client,
-                asked=counts["asked"][client] if knows else None,
+                asked=asked[client] if knows else None,
+                answered=answered[client],
+                silent=silent[client],
                 dropped=by_client.get(client, {}),
+                elected=elected[client],
+                left_out=left_out[client],
                 streak=streaks[client],
-                **{field: counts[field][client] for field in ("answered", "silent", "elected", "left_out")},
             )
-            for client in set(by_client).union(*counts.values())
+            for client in set(by_client).union(asked, answered, silent, elected, left_out)
         ]
         return sorted(found, key=lambda each: (-each.left_out, -sum(each.dropped.values()), each.client))
 
@@ -157,12 +162,12 @@ class Audit:
         }
 
 
-def is_kept(entry: Entry) -> bool:
+def is_kept(entry: AuditEntry) -> bool:
     """Whether the round kept the old model."""
-    return bool(entry["outcome"] == "kept")
+    return entry["outcome"] == "kept"
 
 
-def states(entry: Entry) -> dict[str, str]:
+def states(entry: AuditEntry) -> dict[str, str]:
     """What the round was for everybody that has a part in it; the decision counts most."""
     return {
         **dict.fromkeys([*(entry["asked"] or ()), *entry["silent"]], "silent"),
@@ -173,7 +178,7 @@ def states(entry: Entry) -> dict[str, str]:
     }
 
 
-def longest_streaks(entries: Iterable[Entry]) -> Counter[str]:
+def longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
     """The most rounds in a row that clients were left out in; only being elected ends a streak."""
     running: Counter[str] = Counter()
     longest: Counter[str] = Counter()
@@ -186,7 +191,7 @@ def longest_streaks(entries: Iterable[Entry]) -> Counter[str]:
     return longest
 
 
-def fact_names(entry: Entry) -> list[str]:
+def fact_names(entry: AuditEntry) -> list[str]:
     """The facts of a round that are numbers of clients, those that answer most first; layers' have dotted names."""
     names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP]
     names = [name for name in names if "." not in name] or names
@@ -206,11 +211,12 @@ def visible(text: str, longest: int = LONGEST) -> str:
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-def _count(entries: Iterable[Entry], field: str) -> Counter[str]:
-    return Counter(client for entry in entries for client in set(entry[field] or ()))
+def count_rounds(rounds: Iterable[Iterable[str]]) -> Counter[str]:
+    """Count in how many rounds each client is named."""
+    return Counter(client for clients in rounds for client in set(clients))
 
 
-def _moments(entries: Iterable[Entry], client: str) -> Iterator[Moment]:
+def _moments(entries: Iterable[AuditEntry], client: str) -> Iterator[Moment]:
     for entry in entries:
         if state := states(entry).get(client):
             found = {name: number(entry["facts"][name], client) for name in fact_names(entry)}
@@ -227,7 +233,7 @@ def _moments(entries: Iterable[Entry], client: str) -> Iterator[Moment]:
             )
 
 
-def elected_ranges(entry: Entry) -> dict[str, Range]:
+def elected_ranges(entry: AuditEntry) -> dict[str, Range]:
     """The lowest and the highest of the elected's numbers, by fact."""
     steps = entry["facts"].get(STEP)
     joined = [each for each in entry["elected"] if not isinstance(steps, dict) or steps.get(each) != 0]
@@ -240,13 +246,13 @@ def elected_ranges(entry: Entry) -> dict[str, Range]:
     return found
 
 
-def read_charge(entry: Entry) -> str:
+def read_charge(entry: AuditEntry) -> str:
     """What those left out in a round are accused of; empty where the defense does not say it in words."""
     charge = entry["facts"].get(CHARGE)
     return visible(charge, MAX_CHARGE_CHARS) if isinstance(charge, str) else ""
 
 
-def describe(entry: Entry, client: str, state: str) -> str:
+def describe(entry: AuditEntry, client: str, state: str) -> str:
     """A round of a client in words."""
     words = STATES[state]
     if entry["mode"] == "monitor" and state == "left_out":

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord
 from snowball.errors import SettingError, UpdateError
 from snowball.guard import Guard, Judgement, Reply
 from snowball.integrations.flower.replies import DETAIL, Arrays, alike, counts, read, sound, usual_of
+from snowball.records.audit import JudgedRound, count_clients
 
 logger = getLogger("flwr")
 
@@ -113,14 +114,13 @@ class Gate:
                 self.guard.save(self.state)
         except Exception as error:  # the federation is worth more than its books
             logger.warning("The guard's state after round %d is not saved: %s", entry["round"], error)
-        sizes = {part: len(entry[part]) for part in ("answered", "silent", "dropped", "left_out", "averaged")}
-        logger.info("guard: round %d, %s: %s", entry["round"], entry["outcome"], sizes)
+        logger.info("guard: round %d, %s: %s", entry["round"], entry["outcome"], count_clients(entry))
 
     def keep(self, judgement: Judgement, reason: str | None = None) -> tuple[None, None]:
         """Write down that the old model stays, as Flower has it where a strategy gives no arrays."""
         if reason is not None:
             logger.warning("The old global model stays: %s", reason)
-            entry = {**judgement.entry, "outcome": "kept", "reason": reason[:DETAIL], "averaged": []}
+            entry: JudgedRound = {**judgement.entry, "outcome": "kept", "reason": reason[:DETAIL], "averaged": []}
             judgement = replace(judgement, averaged=(), entry=entry)
         self.record(judgement, self.model)
         return None, None

@@ -13,6 +13,7 @@ from snowball.defenses.build import defense_of
 from snowball.guard import AuditLog, Dropped, Guard, Judgement
 from snowball.integrations.nvflare.metrics import metrics_of
 from snowball.integrations.nvflare.results import read
+from snowball.records.audit import count_clients
 from snowball.settings import require
 from snowball.updates import Arrays
 
@@ -61,8 +62,7 @@ class Gate:
         except Exception as error:  # the federation is worth more than its books
             logger.warning("The guard's state after round %d is not saved: %s", self.guard.round, error)
         entry = judgement.entry
-        sizes = {part: len(entry[part]) for part in ("answered", "silent", "dropped", "left_out", "averaged")}
-        logger.info("guard: round %d, %s: %s", entry["round"], entry["outcome"], sizes)
+        logger.info("guard: round %d, %s: %s", entry["round"], entry["outcome"], count_clients(entry))
         return judgement
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from snowball.records.audit import REASONS, Entry
+from snowball.records.audit import REASONS, AuditEntry
 from snowball.report.audit import (
     HEADERS,
     STATES,
@@ -50,7 +50,7 @@ def audit_data(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _round(entry: Entry, places: Mapping[str, int]) -> dict[str, Any]:
+def _round(entry: AuditEntry, places: Mapping[str, int]) -> dict[str, Any]:
     now = states(entry)
     by_state = {state: [client for client, own in now.items() if own == state] for state in STATES}
     judged = [*by_state["elected"], *by_state["left_out"]]
