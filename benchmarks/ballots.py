@@ -40,7 +40,7 @@ from snowball.defenses.snowball_plus.method import name_clients, update_records
 from snowball.defenses.snowball_plus.statistics import rank_group
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, simulate
+from snowball.sim.loop import build_first_state, simulate
 from snowball.updates import Updates
 from strength_worlds import CLEAN, Cell, Job, make_experiment
 
@@ -140,7 +140,7 @@ def summarise_charges(charges: Sequence[Mapping[str, float | None]]) -> dict[str
 def measure_cell(cell: Cell) -> dict[str, Any]:
     """All ballots in one cell."""
     federation = Federation.of(make_benign_experiment(cell))
-    state, watch = first_state(federation), Watch(federation.experiment.rounds)
+    state, watch = build_first_state(federation), Watch(federation.experiment.rounds)
     base = [state.base.clone()]
 
     def observe(updates: Updates, infected: Sequence[bool], round: int) -> None:

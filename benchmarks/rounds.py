@@ -21,7 +21,7 @@ from snowball.defenses.snowball.layers import voting_layers
 from snowball.sim.engines.processes import Processes
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, simulate
+from snowball.sim.loop import build_first_state, simulate
 from snowball.updates import Updates
 
 
@@ -109,7 +109,7 @@ def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -
         kept[f"{number}/infected"] = torch.tensor(malicious)
 
     federation = Federation.of(experiment)
-    for record in simulate(federation, partial(Processes, workers=workers), first_state(federation), observe):
+    for record in simulate(federation, partial(Processes, workers=workers), build_first_state(federation), observe):
         if record["round"] == max(rounds):
             break
     return kept

@@ -20,8 +20,8 @@ import torch
 from machine import describe
 from rounds import Round, capture, kept_rounds
 from snowball.defenses import Context, Snowball, SnowballMinus
-from snowball.sim.loop import distances
 from snowball.sim.presets import load
+from snowball.sim.round_record import distances
 from timing import one_thread
 
 RESULT = Path(__file__).parent / "results" / "seats.json"

@@ -34,7 +34,7 @@ from snowball.sim.engines.processes import Processes, cores
 from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.worker import TASK
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state
+from snowball.sim.loop import build_first_state
 from timing import Case, make_case, table
 from workloads import QUICK, WORKLOADS, Workload, make_up, samples_of
 
@@ -186,7 +186,7 @@ def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], floa
     """Every contender on one network, and the peak that was measured between them."""
     workload = (QUICK if quick else WORKLOADS)[name]
     federation = Federation.of(workload.experiment)
-    state = first_state(federation)
+    state = build_first_state(federation)
     taking_part = contenders(device)
     best: dict[str, float] = {}
     memory: dict[str, float | None] = {}

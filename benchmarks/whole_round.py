@@ -34,7 +34,7 @@ from snowball.sim.engines.base import Replies
 from snowball.sim.engines.processes import Processes, cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, receive, simulate
+from snowball.sim.loop import build_first_state, receive, simulate
 from snowball.sim.presets import load
 from snowball.sim.run import run
 from timing import Case, fastest, make_case
@@ -90,7 +90,7 @@ def our_round(experiment: Experiment) -> float:
     """Seconds of the first round, from when the workers are there."""
     federation = Federation.of(experiment)
     clock = Clocked(federation)
-    rounds = simulate(federation, lambda _: clock, first_state(federation))
+    rounds = simulate(federation, lambda _: clock, build_first_state(federation))
     next(rounds)
     seconds = perf_counter() - clock.ready
     rounds.close()

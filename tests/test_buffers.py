@@ -23,7 +23,7 @@ from snowball.sim.engines.base import stow, train_cohort, unstow
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment, TrainingSettings
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, simulate
+from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.run import run
 from snowball.sim.training.evaluation import FederatedModel
 from snowball.sim.training.sgd import Trainer, batch_sizes
@@ -182,12 +182,12 @@ def test_a_models_buffers_are_copies_of_those_that_are_saved_with_it() -> None:
 def test_rows_hold_parameters_alone(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
     assert federation.layout.width == 49 * 12 + 12 + 12 + 12 + 12 * 10 + 10
-    assert first_state(federation).buffers[VARIANCE].tolist() == [1] * 12
+    assert build_first_state(federation).buffers[VARIANCE].tolist() == [1] * 12
 
 
 def test_the_elected_alone_decide(normed: MakeExperiment) -> None:
     federation = Federation.of(normed("rounds=1", "defense.name=favourite", 'defense.names=["3", "5"]'))
-    state, before = first_state(federation), first_state(federation)
+    state, before = build_first_state(federation), build_first_state(federation)
     (record,) = simulate(federation, state=state)
     cohort = [int(client) for client in record["participants"]]
     replies = train_cohort(Serial(federation), before, cohort, 1).buffers
@@ -202,14 +202,14 @@ def test_the_elected_alone_decide(normed: MakeExperiment) -> None:
 
 def test_where_a_round_elects_nobody_the_model_stays_whole(normed: MakeExperiment) -> None:
     federation = Federation.of(normed("defense.name=favourite", 'defense.names=["nobody"]'))
-    state = first_state(federation)
+    state = build_first_state(federation)
     list(simulate(federation, state=state))
-    assert same(state.buffers, first_state(federation).buffers)
+    assert same(state.buffers, build_first_state(federation).buffers)
 
 
 def test_a_client_starts_from_the_global_ones_and_nobody_elses(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
-    state = first_state(federation)
+    state = build_first_state(federation)
     state.buffers = {MEAN: torch.full((12,), 3.0), VARIANCE: torch.full((12,), 2.0), COUNT: torch.tensor(100)}
     with Serial(federation) as serial:
         forth, back = train_cohort(serial, state, [0, 1, 2, 3, 4], 1), train_cohort(serial, state, [4, 3, 2, 1, 0], 1)
@@ -240,7 +240,7 @@ def test_a_stopped_run_goes_on_with_them_to_the_same_end(normed: MakeExperiment,
 
 def test_a_state_of_another_model_is_refused(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
-    state = first_state(federation)
+    state = build_first_state(federation)
     del state.buffers[COUNT]
     with pytest.raises(
         UpdateError, match=r"the state to go on from does not match the model: missing \['layers\.3\.num"
@@ -250,7 +250,7 @@ def test_a_state_of_another_model_is_refused(normed: MakeExperiment) -> None:
 
 def test_evaluation_uses_the_running_statistics(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
-    model, state = FederatedModel(federation), first_state(federation)
+    model, state = FederatedModel(federation), build_first_state(federation)
     inputs = federation.dataset.test.inputs[:7]
     together = model(state.base, inputs)
     torch.testing.assert_close(together[2:3], model(state.base, inputs[2:3]))
@@ -261,7 +261,7 @@ def test_evaluation_uses_the_running_statistics(normed: MakeExperiment) -> None:
 
 def test_a_model_is_trained_in_training_mode_and_used_in_evaluation_mode(normed: MakeExperiment) -> None:
     federation = Federation.of(normed())
-    model, state = FederatedModel(federation), first_state(federation)
+    model, state = FederatedModel(federation), build_first_state(federation)
     split = federation.training(3, 1)
     model(state.base, split.inputs)
     assert not any(module.training for module in model.trainer.model.modules())
@@ -272,7 +272,7 @@ def test_a_model_is_trained_in_training_mode_and_used_in_evaluation_mode(normed:
 
 def test_a_defense_tries_rows_with_the_global_ones_of_before_the_round(normed: MakeExperiment) -> None:
     federation = Federation.of(normed("rounds=2", "defense.name=looking", "attack.name=none"))
-    state = first_state(federation)
+    state = build_first_state(federation)
     running = simulate(federation, state=state)
     next(running)
     model = FederatedModel(federation)
@@ -284,7 +284,7 @@ def test_a_defense_tries_rows_with_the_global_ones_of_before_the_round(normed: M
 
 def test_a_lesson_of_a_defense_has_them_too(normed: MakeExperiment) -> None:
     federation = Federation.of(normed("defense.name=looking", "attack.name=none"))
-    state = first_state(federation)
+    state = build_first_state(federation)
     state.buffers[COUNT] = torch.tensor(41)
     with Serial(federation) as serial:
         replies = train_cohort(serial, state, [4, 5, 6, 7, 3], 1)
@@ -341,14 +341,14 @@ from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.processes import Processes
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, simulate
+from snowball.sim.loop import build_first_state, simulate
 
 SMALL = {"rounds": 2, "cohort": 5, "data": {"name": "mnist-sample", "clients": 6, "examples": 120, "minimum": 5}}
 
 
 def end(engine):
     federation = Federation.of(Experiment.parse(resnet.SETTINGS | SMALL | {"training": {"epochs": 1}}))
-    state = first_state(federation)
+    state = build_first_state(federation)
     records = [record | {"seconds": None} for record in simulate(federation, engine, state)]
     return records, state
 

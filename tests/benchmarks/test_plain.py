@@ -12,7 +12,7 @@ from snowball.rng import stream
 from snowball.sim.engines.base import train_cohort
 from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state
+from snowball.sim.loop import build_first_state
 from training import Plainly
 from workloads import Workload, make_up
 
@@ -50,7 +50,7 @@ def test_in_the_same_order_the_plain_loop_ends_where_the_serial_engine_does(
     federations: dict[str, Federation], name: str
 ) -> None:
     federation = federations[name]
-    state, cohort = first_state(federation), range(federation.experiment.cohort)
+    state, cohort = build_first_state(federation), range(federation.experiment.cohort)
     rows = train_cohort(Serial(federation), state, cohort, 1).rows
     engine = Plainly(federation)
     weights = dict(federation.layout.split(state.base))
@@ -71,7 +71,7 @@ def test_in_the_same_order_the_plain_loop_ends_where_the_serial_engine_does(
 @pytest.mark.parametrize("name", SMALL)
 def test_both_take_the_same_steps_on_the_same_number_of_samples(federations: dict[str, Federation], name: str) -> None:
     federation, workload = federations[name], SMALL[name]
-    state, cohort = first_state(federation), range(workload.clients)
+    state, cohort = build_first_state(federation), range(workload.clients)
     serial, plainly = Serial(federation), Plainly(federation)
     batches = [watched(serial.training.trainer.model), watched(plainly.model)]
     train_cohort(serial, state, cohort, 1)
@@ -98,7 +98,7 @@ def test_batches_come_in_a_new_order_every_time() -> None:
 
 def test_the_global_weights_are_left_as_they_are(federations: dict[str, Federation]) -> None:
     federation = federations["cnn"]
-    state = first_state(federation)
+    state = build_first_state(federation)
     before = state.base.clone()
     first, second = (Plainly(federation).train(state, [client], 1)[0] for client in (0, 1))
     assert state.base.equal(before)

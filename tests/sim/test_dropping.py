@@ -27,7 +27,7 @@ from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.vmap import Stacked
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, forget_lessons, simulate
+from snowball.sim.loop import build_first_state, forget_lessons, simulate
 from snowball.sim.run import is_finished, run
 from snowball.sim.training.client import LocalTraining
 from snowball.sim.training.client import Reply as ClientReply
@@ -124,7 +124,7 @@ def test_defenses_that_remember_trust_probe_or_predict_go_on(tiny: MakeExperimen
 
 def test_too_few_for_the_defense_leave_the_model_as_it_was(tiny: MakeExperiment) -> None:
     federation = Federation.of(tiny("rounds=3", "defense.name=krum", "defense.tolerate=2"))
-    state, bases = first_state(federation), []
+    state, bases = build_first_state(federation), []
     with closing(simulate(federation, diverging(r2=[0]), state)) as running:
         records = [(record, bases.append(state.base))[0] for record in running]
     assert records[1]["kept"] == "tolerating 2 needs over 4 updates, got 4"
@@ -217,7 +217,7 @@ class Teaching(FedAvg):
 def test_dropped_clients_keep_nothing_of_a_round(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEFENSES, "teaching", Teaching)
     federation = Federation.of(tiny("rounds=2", "cohort=8", "attack.name=none", "defense.name=teaching"))
-    state = first_state(federation)
+    state = build_first_state(federation)
     first, second = simulate(federation, diverging(r1=[0], r2=[1]), state)
     lessons = {client: kept["lessons"] for client, kept in state.clients.items()}
     assert lessons[first["participants"][0]] == lessons[second["participants"][1]] == 1
@@ -247,7 +247,7 @@ def test_a_guard_makes_the_same_model_of_what_a_cohort_sends(
 ) -> None:
     monkeypatch.setitem(MODELS, "normed", ModelInfo("", "", Normed))
     federation = Federation.of(tiny("rounds=1", "model.name=normed", "defense.name=fedavg"))
-    state, before = first_state(federation), first_state(federation)
+    state, before = build_first_state(federation), build_first_state(federation)
     (record,) = simulate(federation, diverging(r1=[2]), state)
     cohort = [int(client) for client in record["participants"]]
     sent = train_cohort(Diverging(federation, {1: [2]}), before, cohort, 1)

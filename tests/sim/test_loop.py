@@ -16,7 +16,8 @@ from snowball.sim.engines.processes import Processes
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation, deal
-from snowball.sim.loop import distances, first_state, simulate
+from snowball.sim.loop import build_first_state, rehearse_round, simulate
+from snowball.sim.round_record import distances
 from snowball.testing import make_toy_texts
 from snowball.updates import Updates
 
@@ -53,7 +54,7 @@ def test_the_same_seed_gives_the_same_rounds(tiny: MakeExperiment) -> None:
 
 def test_a_state_in_the_middle_goes_on_as_if_nothing_had_been(tiny: MakeExperiment) -> None:
     federation = Federation.of(tiny("rounds=3"))
-    state = first_state(federation)
+    state = build_first_state(federation)
     running = simulate(federation, state=state)
     first = next(running)
     running.close()
@@ -178,12 +179,18 @@ def test_a_lesson_is_rehearsed_on_two_samples_and_leaves_no_trace(
     LESSONS.clear()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    state = first_state(Federation.of(tiny("defense.name=teaching")))
+    rehearse_round(Federation.of(tiny("defense.name=teaching")))
     (lesson,) = LESSONS
     assert lesson.labels.tolist() == [0, 1]
     assert lesson.inputs.shape == (2, 1, 28, 28)
     assert torch.equal(torch.get_rng_state(), before)
-    assert (state.round, state.defense, state.clients) == (0, None, {})
+
+
+def test_building_the_first_state_does_not_rehearse(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEFENSES, "teaching", Teaching)
+    LESSONS.clear()
+    state = build_first_state(Federation.of(tiny("defense.name=teaching")))
+    assert (state.round, state.defense, state.clients, LESSONS) == (0, None, {}, [])
 
 
 def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:

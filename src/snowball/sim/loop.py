@@ -1,21 +1,19 @@
 """The rounds of a federation, one after the other."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers, buffers_of
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
-from snowball.defenses.ops import main_directions, squared_distances
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import Memory, State
 from snowball.records.files import finite
-from snowball.records.run import PAIRS, Record, error_rates
+from snowball.records.run import Record
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
 from snowball.sim.cohort import draw, malicious_clients
@@ -23,6 +21,7 @@ from snowball.sim.engines.base import Engine, Replies, one_thread, train_cohort
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
+from snowball.sim.round_record import election, times
 from snowball.sim.training.client import LocalTraining, School
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
 from snowball.sim.training.malicious import craft
@@ -31,9 +30,6 @@ from snowball.updates import Layout, Updates
 Observer = Callable[[Updates, Sequence[bool], int], None]
 """Sees a round's updates, which of them are malicious, and the round; it copies what it wants to keep."""
 
-TIMES = "seconds."
-"""What the names of a defense's times start with."""
-
 
 def simulate(
     federation: Federation,
@@ -41,9 +37,14 @@ def simulate(
     state: State | None = None,
     observe: Observer | None = None,
 ) -> Generator[Record]:
-    """Run the rounds after `state`, which moves on with each of them; one record a round."""
+    """Run the rounds that follow `state`, update it after each of them, and yield one record per round.
+
+    Without a state, the run is rehearsed and starts with an untrained model.
+    """
     experiment = federation.experiment
-    state = state or first_state(federation)
+    if state is None:
+        rehearse_round(federation)
+        state = build_first_state(federation)
     defense = build_defense(experiment)
     with engine(federation) as running:
         model = FederatedModel(federation, running.device)
@@ -86,31 +87,29 @@ def trusted_training(
     return partial(LocalTraining(federation, device).trusted, federation.trusted(defense.trusted_examples))
 
 
-def first_state(federation: Federation) -> State:
-    """Where a run starts: the untrained model, and a defense that is known to take such rounds."""
+def build_first_state(federation: Federation) -> State:
+    """Build the state of a run before its first round, with the untrained model."""
     model = federation.model()
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    state = State(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
-    rehearse(federation, state.base)
-    return state
+    return State(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
 
 
-def rehearse(federation: Federation, base: Tensor) -> None:
-    """Let the attack poison, and the defense judge a round of zeros and give a lesson, if it gives any.
+def rehearse_round(federation: Federation) -> None:
+    """Let the attack poison samples, and let the defense judge a round of zeros and train two samples if it trains.
 
-    So they refuse now what they would refuse later.
+    Settings that they would refuse in a later round are refused here, before any work is done.
     """
-    experiment = federation.experiment
+    experiment, base = federation.experiment, build_first_state(federation).base
     federation.backdoor()
     for client in malicious_clients(experiment)[:1]:
         federation.poisoned(client)
     zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
     with one_thread():
-        received, defense = receive(federation, Replies(zeros, []), draw(experiment, 1)), build_defense(experiment)
+        received = receive(federation, Replies(zeros, []), draw(experiment, 1))
+        defense = build_defense(experiment)
         trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
-        ask_defense(
-            defense, received.to_updates(), Context(1, experiment.rounds, base, experiment.seed, trusted=trusted)
-        )
+        context = Context(1, experiment.rounds, base, experiment.seed, trusted=trusted)
+        ask_defense(defense, received.to_updates(), context)
         if isinstance(defense, LocalDefense):
             rehearse_lesson(federation, defense)
 
@@ -154,62 +153,3 @@ def forget_lessons(memory: Memory, before: Memory, dropped: Iterable[Dropped]) -
         del memory[client]
         if client in before:
             memory[client] = before[client]
-
-
-def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
-    """Who was there, who was elected, and why."""
-    updates, products = outcome.updates, outcome.updates.products()
-    infected = list(malicious.values())
-    elected = align_rows(updates, outcome.elected.tolist(), malicious, False)
-    false_positive_rate, false_negative_rate = error_rates(infected, elected)
-    record = {
-        "participants": list(malicious),
-        "malicious": infected,
-        "elected": elected,
-        "false_positive_rate": false_positive_rate,
-        "false_negative_rate": false_negative_rate,
-        "facts": {
-            name: align_fact(updates, fact, malicious)
-            for name, fact in outcome.facts.items()
-            if not name.startswith(TIMES)
-        },
-        "map": align_rows(updates, main_directions(products).tolist(), malicious),
-        "distances": distances(products, [malicious[client] for client in updates.clients]),
-    }
-    if outcome.dropped:
-        record["dropped"] = {fault.client: fault.reason for fault in outcome.dropped}
-    if outcome.kept is not None:
-        record["kept"] = outcome.kept
-    return record
-
-
-def align_rows(updates: Updates, values: Sequence[Any], participants: Iterable[str], absent: Any = None) -> list[Any]:
-    """What there is of each update, in the order of all participants."""
-    known = dict(zip(updates.clients, values, strict=True))
-    return [known.get(client, absent) for client in participants]
-
-
-def align_fact(updates: Updates, fact: Any, participants: Iterable[str]) -> Any:
-    """A fact as JSON knows it; one with a value an update has a value a participant."""
-    is_column = isinstance(fact, Tensor) and fact.shape == (len(updates),)
-    return align_rows(updates, fact.tolist(), participants) if is_column else plain(fact)
-
-
-def times(facts: Mapping[str, Any]) -> dict[str, float]:
-    """What the defense says of its own time."""
-    named = {name: float(fact) for name, fact in facts.items() if name.startswith(TIMES)}
-    return {name.removeprefix(TIMES): value for name, value in named.items()}
-
-
-def plain(fact: Any) -> Any:
-    """A fact as JSON knows it."""
-    return fact.tolist() if isinstance(fact, Tensor) else fact
-
-
-def distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
-    """The mean distance between two rows of each kind, from their inner products (n, n); NaN where there are no two."""
-    first, second = torch.triu_indices(len(products), len(products), 1)
-    apart = squared_distances(products)[first, second].sqrt()  # (pairs,)
-    infected = torch.tensor(malicious).long()
-    kinds = infected[first] + infected[second]
-    return {name: float(apart[kinds == kind].mean()) for kind, name in enumerate(PAIRS)}

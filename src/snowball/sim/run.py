@@ -20,7 +20,7 @@ from snowball.sim.engines.base import Engine
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import Observer, first_state, simulate
+from snowball.sim.loop import Observer, build_first_state, rehearse_round, simulate
 
 
 def run(
@@ -33,7 +33,8 @@ def run(
 ) -> Iterator[Record]:
     """Simulate into a folder; every record is on disk, and its round in the checkpoint, before it is given."""
     federation = Federation.of(experiment)
-    folder, state = enter(path, federation, resume, overwrite)
+    resumes = resume and (path / RUN).exists()
+    folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
     with closing(simulate(federation, engine, state, observe)) as rounds:
         for record in rounds:
             folder.append(record)
@@ -42,18 +43,22 @@ def run(
     folder.write_summary()
 
 
-def enter(path: Path, federation: Federation, resume: bool, overwrite: bool) -> tuple[RunFolder, State]:
-    """The run's folder and where the run stands: at its start, or where the checkpoint left it."""
-    if not (resume and (path / RUN).exists()):
-        state = first_state(federation)  # which refuses what no round could satisfy, before there is a folder
-        return RunFolder.create(path, describe(federation), overwrite), state
+def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, State]:
+    """Create the folder of a new run; the rehearsal refuses impossible settings before there is a folder."""
+    rehearse_round(federation)
+    return RunFolder.create(path, describe(federation), overwrite), build_first_state(federation)
+
+
+def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, State]:
+    """Open the folder of an interrupted run and load the state that its checkpoint holds."""
     folder = RunFolder.open(path)
     refuse_other(folder, federation.experiment)
-    state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout) or first_state(federation)
+    state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
+    state = state or build_first_state(federation)
     on_record = [record["round"] for record in folder.rounds()]
     if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
-        done = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has done"
-        raise RunError(f"{path / ROUNDS} does not hold {done}: remove the folder to start anew")
+        missing = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has completed"
+        raise RunError(f"{path / ROUNDS} does not hold {missing}: remove the folder to start again")
     folder.truncate(state.round)
     return folder, state
 

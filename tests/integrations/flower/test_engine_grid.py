@@ -20,7 +20,7 @@ from snowball.sim.engines.base import Replies, train_cohort
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.engines.serial import Serial
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state
+from snowball.sim.loop import build_first_state
 from snowball.sim.presets import load
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -73,7 +73,7 @@ def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     monkeypatch.setattr(flower, "PAUSE", 0.0)
 
     def round(grid: Grid, **settings: Event) -> Replies:
-        return train_cohort(flower.OverGrid(federation, grid, **settings), first_state(federation), COHORT, 1)
+        return train_cohort(flower.OverGrid(federation, grid, **settings), build_first_state(federation), COHORT, 1)
 
     return round
 
@@ -83,7 +83,7 @@ def test_rows_are_those_of_one_process_whoever_goes(
     faults: dict[int, int], train: Callable[..., Replies], federation: Federation
 ) -> None:
     grid = Grid(faults)
-    expected = train_cohort(Serial(federation), first_state(federation), COHORT, 1)
+    expected = train_cohort(Serial(federation), build_first_state(federation), COHORT, 1)
     replies = train(grid)
     assert torch.equal(replies.rows, expected.rows)
     assert replies.buffers == expected.buffers

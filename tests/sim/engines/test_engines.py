@@ -15,7 +15,7 @@ from snowball.sim.engines.serial import Serial
 from snowball.sim.engines.worker import shared_rows
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state
+from snowball.sim.loop import build_first_state
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import FederatedModel, measures
 
@@ -25,7 +25,7 @@ MakeExperiment = Callable[..., Experiment]
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
 def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperiment, model: str) -> None:
     federation = Federation.of(tiny(f"model.name={model}"))
-    state, cohorts = first_state(federation), [draw(federation.experiment, round) for round in (1, 2)]
+    state, cohorts = build_first_state(federation), [draw(federation.experiment, round) for round in (1, 2)]
     with Serial(federation) as serial:
         expected = [train_cohort(serial, state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
     for workers in (1, 2):
@@ -38,7 +38,7 @@ def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperime
 
 def test_a_row_follows_its_client_and_round_and_not_its_place(tiny: MakeExperiment) -> None:
     federation = Federation.of(tiny("training.decay=1.0"))
-    state = first_state(federation)
+    state = build_first_state(federation)
     with Serial(federation) as serial:
         rows = train_cohort(serial, state, [0, 1, 2, 3, 4], 1).rows.clone()
         turned = train_cohort(serial, state, [4, 3, 2, 1, 0], 1).rows.clone()
@@ -86,10 +86,10 @@ def test_a_round_that_fails_leaves_the_memory_of_clients_alone() -> None:
 def test_rows_that_workers_wrote_into_shared_memory_are_not_copied(tiny: MakeExperiment) -> None:
     federation = Federation.of(tiny())
     with Processes(federation, 1) as engine:
-        rows = [reply.row for _, reply in engine.train(first_state(federation), [0, 1, 2, 3, 4], 1)]
+        rows = [reply.row for _, reply in engine.train(build_first_state(federation), [0, 1, 2, 3, 4], 1)]
         assert {row.untyped_storage().data_ptr() for row in rows} == {engine.rows.untyped_storage().data_ptr()}
         before = engine.rows._version
-        train_cohort(engine, first_state(federation), [0, 1, 2, 3, 4], 1)
+        train_cohort(engine, build_first_state(federation), [0, 1, 2, 3, 4], 1)
         assert engine.rows._version == before + 1  # this process wrote the global row and nothing else
 
 
@@ -102,7 +102,7 @@ def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExper
         with pytest.raises(
             RunError, match=rf"worker process {pids[0]} ended with exit code -9 while it trained client"
         ):
-            train_cohort(processes, first_state(federation), [0, 1, 2, 3, 4], 1)
+            train_cohort(processes, build_first_state(federation), [0, 1, 2, 3, 4], 1)
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
 
 
@@ -134,7 +134,7 @@ def test_one_thread_is_for_a_while() -> None:
 @pytest.mark.parametrize("attack", ["cba", "none"])
 def test_workers_share_an_evaluation_and_count_as_one_process_does(tiny: MakeExperiment, attack: str) -> None:
     federation = Federation.of(tiny(f"attack.name={attack}"))
-    model, row = FederatedModel(federation), first_state(federation).base
+    model, row = FederatedModel(federation), build_first_state(federation).base
     expected = {name: model.right(row, split) for name, split in measures(federation).items()}
     assert min(len(split) for split in measures(federation).values()) > SHARE  # or nobody shares anything
     for workers in (1, 2):
@@ -148,4 +148,4 @@ def test_a_worker_that_dies_in_an_evaluation_is_an_error(tiny: MakeExperiment) -
     with Processes(federation, 1) as processes:
         os.kill(processes.workers[0].process.pid or 0, signal.SIGKILL)
         with pytest.raises(RunError, match="ended with exit code -9 while it evaluated"):
-            processes.right(first_state(federation).base, {})
+            processes.right(build_first_state(federation).base, {})

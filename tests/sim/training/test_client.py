@@ -17,7 +17,7 @@ from snowball.sim.engines.processes import Processes
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import first_state, simulate
+from snowball.sim.loop import rehearse_round, simulate
 from snowball.sim.run import run
 from snowball.updates import Updates
 
@@ -119,7 +119,7 @@ def test_the_server_trains_an_update_of_its_own_where_it_is_wanted(tiny: MakeExp
 
 def test_a_server_cannot_trust_more_samples_than_there_are(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match=r"defense\.trusted_examples = 100000 is more than"):
-        first_state(Federation.of(tiny("defense.name=selfish", "defense.trusted_examples=100000")))
+        rehearse_round(Federation.of(tiny("defense.name=selfish", "defense.trusted_examples=100000")))
 
 
 def test_what_a_client_keeps_travels_as_bytes() -> None:
