@@ -7,10 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from snowball.errors import SettingError
-from snowball.registry import hint, suggestion
+from snowball.registry import suggest_name, suggest_or_list
 
 Settings = dict[str, Any]
 """Settings as TOML and JSON know them."""
@@ -33,12 +41,14 @@ class Section(BaseModel):
 
 def own_fields(chosen: Callable[..., Any]) -> Fields:
     """What can be set: all fields of a dataclass, the arguments of a function that have a default."""
-    if not is_dataclass(chosen):
-        parameters = inspect.signature(chosen).parameters.values()
+    try:
         hints = get_type_hints(chosen)
+        if is_dataclass(chosen):
+            return {each.name: (hints[each.name], default_of(each)) for each in fields(chosen) if each.name != TOLD}
+        parameters = inspect.signature(chosen).parameters.values()
         return {each.name: (hints[each.name], each.default) for each in parameters if each.default is not each.empty}
-    hints = get_type_hints(chosen)
-    return {field.name: (hints[field.name], default_of(field)) for field in fields(chosen) if field.name != TOLD}
+    except (KeyError, NameError, TypeError) as error:
+        raise SettingError(f"{chosen.__module__}:{chosen.__name__} has a setting without a type: {error}") from error
 
 
 def holds_parts(kind: Any) -> bool:
@@ -61,17 +71,21 @@ def complete(
     expected = own_fields(chosen)
     for name in own:
         if name not in expected:
-            near = suggestion(name, [*expected, *siblings])
+            near = suggest_name(name, [*expected, *siblings])
             raise SettingError(f"{path}.{name} is not a setting of {called}{near}")
     inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
     parts = {name: default for name, (kind, default) in expected.items() if holds_parts(kind)}
     flat = {name: field for name, field in expected.items() if name not in {**inner, **parts}}
-    model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
     try:
+        model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
         given = json.dumps({name: value for name, value in own.items() if name in flat}, default=str)
         values = model.model_validate_json(given)  # JSON, where a tuple is written as a list
     except ValidationError as error:
         raise SettingError(sentence(error, path)) from error
+    except PydanticUserError as error:  # e.g. a field of another library's type
+        raise SettingError(
+            f"{called} has a field that no setting can fill: {error.message.partition('. ')[0]}"
+        ) from error
     grouped = {name: regroup(f"{path}.{name}", default, own.get(name, {})) for name, default in inner.items()}
     chosen_parts = {
         name: [complete_part(f"{path}.{name}", part, table) for part in as_list(own.get(name, default))]
@@ -107,7 +121,7 @@ def complete_part(path: str, part: Any, table: Table) -> Settings:
 def require(path: str, name: str, table: Collection[str]) -> str:
     """Refuse a name that is not in the table."""
     if name not in table:
-        raise SettingError(f"{path} = {name!r} is not known{hint(name, table)}")
+        raise SettingError(f"{path} = {name!r} is not known{suggest_or_list(name, table)}")
     return name
 
 

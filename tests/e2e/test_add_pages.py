@@ -89,7 +89,7 @@ def installed(page: Page, tmp_path: Path) -> Path:
 
 def call(folder: Path, *arguments: str, code: int = 0) -> str:
     """What a Python module prints where the page's package is installed; what is wrong with it where it fails."""
-    environment = os.environ | {"PYTHONPATH": str(folder)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )

@@ -27,9 +27,9 @@ from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import PGD
 from snowball.attacks.poisoning import Untargeted
 from snowball.attacks.text import Text
-from snowball.registry import OpenTable
+from snowball.registry import Registry, require_dataclass
 
-ATTACKS: OpenTable[type[Attack]] = OpenTable(
+ATTACKS: Registry[type[Attack]] = Registry(
     "snowball.attacks",
     {
         "cba": CBA,
@@ -49,7 +49,8 @@ ATTACKS: OpenTable[type[Attack]] = OpenTable(
         "min-max": MinMax,
         "min-sum": MinSum,
     },
-    needs=("__call__", "knowledge", "poison", "probe"),
+    required_attributes=("knowledge", "target", "trigger", "poison", "probe"),
+    adapt=require_dataclass,
 )
 
 __all__ = [

@@ -9,6 +9,7 @@ import typer
 from snowball.cli import audits, checks, lists, reports, runs, sweeps
 from snowball.cli.application import app
 from snowball.errors import SnowballError
+from snowball.registry import IMPORT_FOLDERS
 
 __all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps"]
 
@@ -18,6 +19,7 @@ SHOWN = 200
 
 def main() -> None:
     """The command `snowball`: what a user can fix is one line and exit code 2."""
+    IMPORT_FOLDERS[:] = ["."]  # where people write the module that they name as module:Class
     try:
         app()
     except SnowballError as error:

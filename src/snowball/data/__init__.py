@@ -10,7 +10,7 @@ from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
 from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
 from snowball.errors import SettingError
-from snowball.registry import hint
+from snowball.registry import Registry, make_instance, suggest_or_list
 
 __all__ = [
     "DATASETS",
@@ -28,9 +28,12 @@ __all__ = [
     "where",
 ]
 
-DATASETS: dict[str, DatasetInfo] = {
-    info.name: info for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST, CIFAR10, FEMNIST, SENT140, SENT140_USERS)
-}
+DATASETS: Registry[DatasetInfo] = Registry(
+    "snowball.datasets",
+    {info.name: info for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST, CIFAR10, FEMNIST, SENT140, SENT140_USERS)},
+    required_attributes=("name", "summary", "needs", "locate", "fetch", "load"),
+    adapt=make_instance,
+)
 
 
 def load(name: str, tokeniser: str = DEFAULT_TOKENISER) -> Dataset:
@@ -58,5 +61,5 @@ def fetch(name: str) -> Location:
 
 def _info(name: str) -> DatasetInfo:
     if name not in DATASETS:
-        raise SettingError(f"{name!r} is not a data set{hint(name, DATASETS)}")
+        raise SettingError(f"{name!r} is not a data set{suggest_or_list(name, DATASETS)}")
     return DATASETS[name]

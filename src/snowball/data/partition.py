@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from snowball.errors import SettingError
+from snowball.registry import Registry, require_function
 
 Indices = npt.NDArray[np.int64]
 Parts = tuple[Tensor, ...]  # one (n_i,) int64 tensor a client
@@ -149,14 +150,18 @@ def merged(groups: Tensor, clients: int, rng: np.random.Generator) -> Parts:
     return _sorted(_by_value(torch.from_numpy(place[owner])))
 
 
-PARTITIONS: dict[str, Callable[..., Parts]] = {
-    "iid": iid,
-    "niid-bench": niid_bench,
-    "dirichlet-plain": dirichlet_plain,
-    "pathological": pathological,
-    "natural": natural,
-    "merged": merged,
-}
+PARTITIONS: Registry[Callable[..., Parts]] = Registry(
+    "snowball.partitions",
+    {
+        "iid": iid,
+        "niid-bench": niid_bench,
+        "dirichlet-plain": dirichlet_plain,
+        "pathological": pathological,
+        "natural": natural,
+        "merged": merged,
+    },
+    adapt=require_function,
+)
 
 
 def _check(samples: int, clients: int, minimum: int) -> None:

@@ -12,7 +12,7 @@ from snowball.data.io.png import encode, enlarge, strip
 from snowball.data.text import TRIGGER_WORD
 from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, pictures
 from snowball.errors import SettingError
-from snowball.registry import hint
+from snowball.registry import suggest_or_list
 
 MARGIN, MOST = 4, 12
 """Pixels around a trigger that are shown with its parts, and how many of these are shown at most."""
@@ -112,7 +112,7 @@ def sheet(preview: Preview, times: int) -> bytes:
 def named(name: str) -> TriggerInfo:
     """The trigger of this name."""
     if (info := find_trigger(name)) is None:
-        raise SettingError(f"{name!r} is not a trigger{hint(name, TRIGGERS)}")
+        raise SettingError(f"{name!r} is not a trigger{suggest_or_list(name, TRIGGERS)}")
     return info
 
 

@@ -12,7 +12,7 @@ from snowball.data.base import Dataset
 from snowball.data.images import ImageDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, TextDataset
 from snowball.errors import DataError, SettingError
-from snowball.registry import OpenTable
+from snowball.registry import Registry, make_instance
 from snowball.rng import stream
 
 
@@ -182,7 +182,7 @@ def pictures(dataset: Dataset) -> ImageDataset:
     return dataset
 
 
-TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
+TRIGGERS: Registry[TriggerInfo] = Registry(
     "snowball.triggers",
     {
         info.name: info
@@ -202,7 +202,8 @@ TRIGGERS: OpenTable[TriggerInfo] = OpenTable(
             TriggerInfo("word-appended", 'the word "BD" behind a text\'s last, where there is room', word("append")),
         )
     },
-    needs=("make",),
+    required_attributes=("make",),
+    adapt=make_instance,
 )
 
 SQUARES = {"white-square": ("white", 255), "black-square": ("black", 0)}

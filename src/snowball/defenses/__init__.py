@@ -34,9 +34,9 @@ from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, Vot
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.defenses.weak_dp import WeakDp
-from snowball.registry import OpenTable
+from snowball.registry import Registry, require_dataclass
 
-DEFENSES: OpenTable[type[Defense]] = OpenTable(
+DEFENSES: Registry[type[Defense]] = Registry(
     "snowball.defenses",
     {
         "fedavg": FedAvg,
@@ -65,7 +65,8 @@ DEFENSES: OpenTable[type[Defense]] = OpenTable(
         "deepsight": DeepSight,
         "intersection": Intersection,
     },
-    needs=("__call__",),
+    required_attributes=("__call__",),
+    adapt=require_dataclass,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from snowball.errors import SettingError
 from snowball.records.audit import AuditEntry
-from snowball.registry import suggestion
+from snowball.registry import suggest_name
 from snowball.report.runs import ABSENT
 
 STATES = {
@@ -143,7 +143,7 @@ class Audit:
     def history(self, client: str) -> list[Moment]:
         """The rounds that a client had a part in."""
         if client not in {each.client for each in self.clients}:
-            near = suggestion(client, [visible(each.client) for each in self.clients])
+            near = suggest_name(client, [visible(each.client) for each in self.clients])
             raise SettingError(
                 f"{visible(client)!r} is not a client of this audit, which has {len(self.clients)}{near}"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snowball.errors import SettingError
-from snowball.registry import suggestion
+from snowball.registry import suggest_name
 from snowball.report.sweeps import METRICS
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def read_request(figure: Mapping[str, Any]) -> Request:
     given = {key: value for key, value in figure.items() if key != "kind"}
     for key in given:
         if key not in KINDS[kind]:
-            raise SettingError(f"figure.{key} is not a key of the kind {kind!r}{suggestion(key, KINDS[kind])}")
+            raise SettingError(f"figure.{key} is not a key of the kind {kind!r}{suggest_name(key, KINDS[kind])}")
     return Request(kind, **{key: _read(kind, key, value) for key, value in (KINDS[kind] | given).items()})
 
 

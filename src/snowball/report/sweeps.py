@@ -12,7 +12,7 @@ from snowball.errors import RunError
 from snowball.records.run import ROUNDS, SUMMARY
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import MANIFESTS, Manifest, are_texts, read_failed, read_manifest
-from snowball.registry import hint
+from snowball.registry import suggest_or_list
 from snowball.report.audit import visible
 from snowball.report.run_metrics import METRICS, Metric, Outcome, read_outcome
 from snowball.report.runs import noting
@@ -110,7 +110,7 @@ def _known(published: str | None, file: str | Path, faults: list[str]) -> str | 
     """The key, if there are numbers under it."""
     with noting(faults):
         if published is not None and published not in (keys := published_numbers()):
-            raise RunError(f"{file} asks for published numbers {published[:60]!r}{hint(published, keys)}")
+            raise RunError(f"{file} asks for published numbers {published[:60]!r}{suggest_or_list(published, keys)}")
         return published
     return None
 
@@ -123,7 +123,9 @@ def _usable(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -
                 raise RunError(f"{file} has a table whose {part} are no list of names")
         for value in (table or {}).get("values", []):
             if value not in METRICS:
-                raise RunError(f"{file} has a table of {value[:60]!r}, which is not a metric{hint(value, METRICS)}")
+                raise RunError(
+                    f"{file} has a table of {value[:60]!r}, which is not a metric{suggest_or_list(value, METRICS)}"
+                )
         return table
     return None
 

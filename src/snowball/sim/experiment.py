@@ -1,5 +1,6 @@
 """The settings of one run: read from TOML, checked once, written whole into run.json."""
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from math import floor
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -13,7 +14,7 @@ from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import assemble
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.registry import suggestion
+from snowball.registry import suggest_name
 from snowball.settings import Choice, Section, Settings, Table, known, sentence
 
 
@@ -58,7 +59,7 @@ class AttackSettings(Choice):
     """Who attacks, and how; further settings belong to the attack."""
 
     chooser: ClassVar[str] = "attack.name"
-    table: ClassVar[Table] = {"none": no_attack, **ATTACKS}
+    table: ClassVar[Table] = ChainMap({"none": no_attack}, ATTACKS)  # type: ignore[arg-type]
     name: str = "none"
     malicious: float = Field(default=0.2, ge=0, le=1)  # share of the clients
     draw: Literal["exact", "same", "random"] = "exact"  # the share of every cohort; the same clients; as it comes
@@ -144,11 +145,13 @@ def refuse_unknown(settings: Mapping[str, Any]) -> None:
     """Refuse a setting or a section that does not exist; a `Choice` looks after its own."""
     for name in settings:
         if name not in Experiment.model_fields:
-            raise SettingError(f"{name} is not a setting{suggestion(name, Experiment.model_fields)}")
+            raise SettingError(f"{name} is not a setting{suggest_name(name, Experiment.model_fields)}")
     for section, model in SECTIONS.items():
         given = settings.get(section, {})
         if not isinstance(given, Mapping):
             first = next(iter(model.model_fields))
             raise SettingError(f"{section} is a section: did you mean {section}.{first}={given}?")
         for name in sorted(set(given) - set(model.model_fields) if not issubclass(model, Choice) else ()):
-            raise SettingError(f"{section}.{name} is not a setting of {section}{suggestion(name, model.model_fields)}")
+            raise SettingError(
+                f"{section}.{name} is not a setting of {section}{suggest_name(name, model.model_fields)}"
+            )

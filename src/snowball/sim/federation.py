@@ -84,6 +84,9 @@ def deal(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:
     kept = some(dataset, settings.examples, seed, "data.examples")
     rng = numpy_stream(seed, "partition")
     parts = PARTITIONS[settings.partition](basis(dataset, settings)[kept], settings.clients, rng, **settings.own)
+    if len(parts) != settings.clients:
+        made = f"made {len(parts)} parts for data.clients = {settings.clients}"
+        raise SettingError(f"data.partition = {settings.partition!r} {made}")
     return tuple(kept[part] for part in parts)
 
 

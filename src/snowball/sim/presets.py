@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from snowball.defenses import DEFENSES
 from snowball.defenses.build import defense_of
 from snowball.errors import SettingError
-from snowball.registry import suggestion
+from snowball.registry import suggest_name
 from snowball.settings import Settings, flat, layer, override, parse_assignment, require
 from snowball.sim.experiment import CHOICES, Experiment
 
@@ -67,7 +67,7 @@ def read(source: str | Path) -> Settings:
     name = str(source)
     file = PRESETS.joinpath(f"{name}.toml") if name in presets() else Path(source)
     if not file.is_file():
-        raise SettingError(f"{name!r} is neither a preset nor a file{suggestion(name, presets())}")
+        raise SettingError(f"{name!r} is neither a preset nor a file{suggest_name(name, presets())}")
     try:
         own = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a mark
     except ValueError as error:  # no TOML, no text, or a number of thousands of digits

@@ -13,7 +13,7 @@ from typing import Any
 from snowball.errors import SettingError
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
-from snowball.registry import suggestion
+from snowball.registry import suggest_name
 from snowball.settings import Settings, flat, require
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.sim.presets import Preset, presets
@@ -84,7 +84,7 @@ def read_grid(source: str | Path) -> Grid:
     name, shipped = str(source), grids()
     file = GRIDS.joinpath(f"{name}.toml") if name in shipped else Path(source)
     if not file.is_file():
-        raise SettingError(f"{name!r} is neither a grid nor a file{suggestion(name, shipped)}")
+        raise SettingError(f"{name!r} is neither a grid nor a file{suggest_name(name, shipped)}")
     try:
         text = file.read_text(encoding="utf-8-sig")  # some editors start a file with a mark
         settings = tomllib.loads(text)

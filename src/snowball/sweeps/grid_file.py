@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError, field_validator
 
 from snowball.errors import SettingError
-from snowball.registry import hint, suggestion
+from snowball.registry import suggest_name, suggest_or_list
 from snowball.settings import Section, Settings, flat, sentence
 
 
@@ -69,7 +69,7 @@ class GridFile(Section):
         table = [*self.table.rows, *self.table.columns] if self.table else []
         for path in table:
             if path not in known:
-                raise SettingError(f"[table] names {path}, which no run has{suggestion(path, known)}")
+                raise SettingError(f"[table] names {path}, which no run has{suggest_name(path, known)}")
         return [*table, *(text for text in texts(self.figure) if text in known)]
 
 
@@ -80,7 +80,7 @@ def parse(model: type[Part], settings: Settings, place: str = "") -> Part:
     """A part of a grid's file, checked."""
     for name in settings:
         if name not in model.model_fields:
-            raise SettingError(f"{name} is not known in {place or 'a grid'}{hint(name, model.model_fields)}")
+            raise SettingError(f"{name} is not known in {place or 'a grid'}{suggest_or_list(name, model.model_fields)}")
     try:
         return model.model_validate(settings)
     except ValidationError as error:
