@@ -22,7 +22,7 @@ from snowball.rng import stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sweeps.grid import run_name
-from snowball.testing import toy_images
+from snowball.testing import make_toy_images
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ class Toys:
         return None
 
     def load(self) -> Dataset:
-        return toy_images(120)
+        return make_toy_images(120)
 
 
 class Edge:
