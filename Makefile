@@ -3,10 +3,11 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 FLOWER := .venv-flower
 NVFLARE := .venv-nvflare
+DOCS := .venv-docs
 # One thread a process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all test-flower test-nvflare check fmt bench
+.PHONY: setup demo test test-all test-flower test-nvflare check fmt bench docs
 
 setup: $(INSTALLED)
 
@@ -61,3 +62,15 @@ fmt: setup
 bench: setup
 	$(BIN)/snowball bench elections --json > benchmarks/results/bench-elections.json
 	$(BIN)/snowball bench training --json > benchmarks/results/bench-training.json
+
+$(DOCS)/installed: constraints-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --constraint constraints-docs.txt mkdocs-material 'mkdocstrings[python]' ruff
+	touch $@
+
+# Generated pages come from the code, in its environment; the site is built in its own. Warnings are errors.
+docs: setup $(DOCS)/installed
+	$(BIN)/python scripts/write_reference.py build/reference
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	! grep --recursive --include='*.html' --extended-regexp '<(script|link|img)[^>]* (src|href)="?https?:' build/site
+	@echo "The documentation is build/site/index.html: open it in a browser."

@@ -1,6 +1,7 @@
 """Every Python example of the documentation runs as it stands."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +9,69 @@ import pytest
 import torch
 
 from snowball.attacks import ATTACKS
+from snowball.data import DATASETS
 from snowball.defenses import DEFENSES
 from snowball.settings import own_fields
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def read_code(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
-    if not page.name.startswith("add-")  # followed to the letter elsewhere
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    if page.parent != ROOT and not page.name.startswith(("add-", "tutorial"))  # which are followed to the letter
+    for number, code in enumerate(read_code(page))
 ]
 
 
+def follow(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Type all examples of a page into one session, and return the lines that it prints."""
+    session: dict[str, Any] = {"__name__": "session"}
+    for code in read_code(page):
+        exec(compile(code, page.name, "exec"), session)
+    return capsys.readouterr().out.splitlines()
+
+
 def test_the_library_example_leaves_out_the_attackers(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
-    exec(compile(code, "example", "exec"), {})
-    assert capsys.readouterr().out.split() == ["averaged:", *(f"site-{number}" for number in range(4, 20))]
+    assert follow(ROOT / "README.md", capsys)[0].split() == [
+        "averaged:",
+        *(f"site-{number}" for number in range(4, 20)),
+    ]
+
+
+def test_the_tutorial_works_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    undefended, defended, left_out, *_, report = follow(ROOT / "docs" / "tutorial.md", capsys)
+    backdoor = [int(line.split()[-1].rstrip("%")) for line in (undefended, defended)]
+    assert backdoor[0] > 50
+    assert backdoor[1] < 5
+    assert f"    {left_out}\n" in (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    assert Path(report).is_file()
+
+
+def test_a_data_set_can_be_added(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        printed = follow(ROOT / "docs" / "add-a-data-set.md", capsys)
+    finally:
+        DATASETS.pop("digits", None)
+    assert [line.split()[0] for line in printed] == ["1", "2"]
+
+
+def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))["main"](tmp_path)
+    for kind, choices in (("defense", DEFENSES), ("attack", ATTACKS)):
+        page = (tmp_path / f"{kind}-settings.md").read_text(encoding="utf-8")
+        for name in choices:
+            assert f"\n## {name}\n" in page
+        rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+        assert all(len(row) == 4 and all(cell.strip(" |") for cell in row) for row in rows)
 
 
 def what_readers_have() -> dict[str, Any]:
