@@ -13,7 +13,7 @@ Tensors = dict[str, Tensor]
 """A model's tensors by name, on the CPU."""
 
 
-def to_received(base: Tensors, layout: Layout, replies: Sequence[ValidReply]) -> tuple[Tensor, Received]:
+def convert_replies(base: Tensors, layout: Layout, replies: Sequence[ValidReply]) -> tuple[Tensor, Received]:
     """Return the global model as a row, and the replies as changes of it."""
     origin = layout.to_row({name: base[name] for name in layout.names})
     models = ({name: reply.tensors[name] for name in layout.names} for reply in replies)
@@ -32,7 +32,7 @@ def select_buffers(tensors: Tensors, layout: Layout) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if name not in layout.columns}
 
 
-def to_model(base: Tensors, layout: Layout, outcome: Outcome) -> Tensors:
+def assemble_model(base: Tensors, layout: Layout, outcome: Outcome) -> Tensors:
     """Return the global model after a round in its own types, whose range may be smaller than that of rows."""
     trained = {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(outcome.base).items()}
     tensors = trained | outcome.buffers

@@ -31,7 +31,7 @@ from snowball.guard.audit_log import (
     hash_model,
     select_clients,
 )
-from snowball.guard.conversion import Tensors, select_buffers, to_model, to_received
+from snowball.guard.conversion import Tensors, assemble_model, convert_replies, select_buffers
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.validation import validate_replies
 from snowball.records.audit import AuditEntry, JudgedRound
@@ -230,14 +230,14 @@ class Guard:
 
     def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound) -> Judgement:
         """Let the defense judge, and return the new model."""
-        origin, received = to_received(base, layout, valid)
+        origin, received = convert_replies(base, layout, valid)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
         context = Context(self.round, rounds, origin, self.seed, self.state)
         outcome = judge_round(received, partial(self._apply_mode, entry), context, select_buffers(base, layout))
         entry["dropped"] += [fault.plain() for fault in outcome.dropped]
         if outcome.kept is not None:
             raise UpdateError(outcome.kept)
-        tensors = to_model(base, layout, outcome)
+        tensors = assemble_model(base, layout, outcome)
         self.state = outcome.state
         entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
         return Judgement(tensors, tuple(entry["averaged"]), entry)

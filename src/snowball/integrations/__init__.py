@@ -1,1 +1,1 @@
-"""Frameworks of federated learning, each with a guard in front of its aggregation; one module a framework."""
+"""Federated-learning frameworks with a guard in front of their aggregation, one package per framework."""

@@ -27,7 +27,7 @@ from snowball import defenses
 from snowball.defenses import Snowball
 from snowball.guard import AuditLog
 from snowball.integrations.flower import Guarded, GuardedFedAvg
-from snowball.integrations.flower.strategies import example_key
+from snowball.integrations.flower.strategies import find_example_key
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -60,14 +60,14 @@ def test_a_wrapper_can_be_held_and_its_strategys_key_is_found() -> None:
     inner = FedAvg(weighted_by_key="weight")
     private = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 10.0, len(NODES))
     strategy = Guarded(private, defense=defenses.FedAvg())
-    assert example_key(private) == example_key(strategy) == "weight"
+    assert find_example_key(private) == find_example_key(strategy) == "weight"
     replies = [answer(message, weight=5) for message in asked(strategy)]
     arrays, _ = strategy.aggregate_train(1, replies)
     assert np.isfinite(arrays["first"].numpy()).all()
 
 
 def test_the_key_of_a_strategy_without_one_is_flowers_usual_one() -> None:
-    assert example_key(object()) == "num-examples"
+    assert find_example_key(object()) == "num-examples"
 
 
 def test_the_strategys_attributes_are_the_wrappers() -> None:

@@ -97,7 +97,7 @@ def test_no_malformed_reply_raises_or_gets_in(
     strategy = make(defense=defenses.FedAvg())
     honest = list(map(answer, asked(strategy)))
     strangers = [Message(RecordDict(), dst_node_id=100 + liar, message_type="train") for liar in range(LIARS)]
-    strategy.gate.sent += [stranger.metadata for stranger in strangers]
+    strategy.guard_session.sent += [stranger.metadata for stranger in strangers]
     hostile = [lie(stranger) for lie, stranger in zip(lies, strangers, strict=True)]
     arrays, _ = strategy.aggregate_train(1, hostile + honest if first else honest + hostile)
     is_average(arrays, NODES)

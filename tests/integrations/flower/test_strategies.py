@@ -100,5 +100,5 @@ def test_a_setting_that_nobody_has_is_refused(make: Make) -> None:
 
 
 def test_before_the_first_configuration_there_is_nothing_to_judge_by(make: Make) -> None:
-    with pytest.raises(UpdateError, match="after configure_train"):
+    with pytest.raises(UpdateError, match="call configure_train first"):
         make().aggregate_train(1, [])

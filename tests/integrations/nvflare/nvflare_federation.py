@@ -84,7 +84,7 @@ class Federation:
         self.kind = FULL if way in ("whole models", "controller") else DIFF
         self.guarded: Any = GuardedFedAvg(**guard) if way.startswith("controller") else GuardedAggregator(**guard)
         if way.startswith("controller"):
-            self.guarded.gate.start(Path(), 10)
+            self.guarded.guard_session.open_files(Path(), 10)
         elif way != "unknown model":
             self.guarded.fl_ctx = known()
 
@@ -92,7 +92,7 @@ class Federation:
         if isinstance(self.guarded, GuardedFedAvg):
             self.guarded.current_round = 0
             asked = dict.fromkeys([*SITES, *(model.meta["client_name"] for model in results)])
-            return updated(self.guarded.judged(FLModel(FULL, dict(GLOBAL)), list(asked), results))
+            return updated(self.guarded.judge_results(FLModel(FULL, dict(GLOBAL)), list(asked), results))
         self.guarded.reset_stats()
         for model in results:
             self.guarded.accept_model(model)

@@ -123,15 +123,15 @@ def test_a_new_server_goes_on_where_the_old_one_stood(way: str, tmp_path: Path) 
         before(honest(before.kind))
     after = Federation(way, **chosen)
     together = after(honest(after.kind)), before(honest(before.kind))
-    assert after.guarded.gate.guard.round == 4
-    assert after.guarded.gate.guard.seed == 3
+    assert after.guarded.guard_session.guard.round == 4
+    assert after.guarded.guard_session.guard.seed == 3
     assert all(np.array_equal(together[0][name], together[1][name]) for name in GLOBAL)
 
 
 def test_files_that_cannot_be_written_are_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     federation = Federation("whole models", defense="fedavg", audit="file/audit.jsonl", state="file/state")
-    federation.guarded.gate.start(tmp_path)
+    federation.guarded.guard_session.open_files(tmp_path)
     is_average(federation(honest(FULL)), SITES)
     assert "not in the audit" in caplog.text
     assert "is not saved" in caplog.text

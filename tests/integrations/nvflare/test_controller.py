@@ -126,7 +126,7 @@ def test_the_controller_tells_the_guard_how_many_rounds_there_will_be(tmp_path: 
     for rounds in (2, 5):
         laboratory = Laboratory(tmp_path, shareable, defense="fedavg", num_rounds=2, state="state")
         laboratory.run()
-        guard = laboratory.gate.guard
+        guard = laboratory.guard_session.guard
         assert (guard.round, guard.rounds) == ((2, 2) if rounds == 2 else (4, 4))
 
 

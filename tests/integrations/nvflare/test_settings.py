@@ -16,7 +16,7 @@ from nvflare.job_config.script_runner import ScriptRunner
 from snowball import defenses
 from snowball.errors import SettingError
 from snowball.integrations.nvflare import GuardedAggregator, GuardedFedAvg
-from snowball.integrations.nvflare.gate import elector
+from snowball.integrations.nvflare._session import build_defense
 
 CHOSEN: dict[str, Any] = {
     "defense": "multi-krum",
@@ -57,8 +57,9 @@ def test_the_aggregators_settings_survive_the_recipe(tmp_path: Path) -> None:
     new = rebuilt(exported(recipe, tmp_path / "job")["args"]["aggregator"])
     assert isinstance(new, GuardedAggregator)
     assert {name: getattr(new, name) for name in {**CHOSEN, "rounds": 7}} == {**CHOSEN, "rounds": 7}
-    assert new.gate.guard.defense == defenses.MultiKrum(tolerate=1, elect=2)
-    assert (new.gate.guard.mode, new.gate.guard.seed, new.gate.guard.rounds) == ("monitor", 5, 7)
+    guard = new.guard_session.guard
+    assert guard.defense == defenses.MultiKrum(tolerate=1, elect=2)
+    assert (guard.mode, guard.seed, guard.rounds) == ("monitor", 5, 7)
 
 
 def test_the_controllers_settings_survive_the_job(tmp_path: Path) -> None:
@@ -72,15 +73,15 @@ def test_the_controllers_settings_survive_the_job(tmp_path: Path) -> None:
 
 
 def test_a_defense_is_made_from_its_name_and_plain_settings() -> None:
-    made = elector("snowball", {"layers": ["first", "last"], "vae": {"hidden": 8}, "judge": "vae"})
+    made = build_defense("snowball", {"layers": ["first", "last"], "vae": {"hidden": 8}, "judge": "vae"})
     assert made == defenses.Snowball(layers=("first", "last"), vae=defenses.VaeSettings(hidden=8), judge="vae")
-    assert elector("snowball", None) == defenses.Snowball()
+    assert build_defense("snowball", None) == defenses.Snowball()
 
 
 def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
-    made = elector("intersection", {"members": ["fedavg", {"name": "multi-krum", "tolerate": 2}]})
+    made = build_defense("intersection", {"members": ["fedavg", {"name": "multi-krum", "tolerate": 2}]})
     assert made == defenses.Intersection((defenses.FedAvg(), defenses.MultiKrum(tolerate=2)))
-    assert elector("intersection", None) == defenses.Intersection()
+    assert build_defense("intersection", None) == defenses.Intersection()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Flower: a guard in front of the strategy you have. Needs flwr 1.41 or later and its message API.
+"""Flower: a guard in front of any strategy. Needs flwr 1.41 or later and its message API.
 
-`Guarded(strategy)` holds any strategy and hands it the replies that may be averaged, and no others. `GuardedFedAvg` is
-FedAvg whose aggregate is the defense's own: for those that clip, add noise or take medians instead of electing.
+`Guarded(strategy)` wraps a strategy and passes it only the replies that may be averaged. `GuardedFedAvg` is FedAvg with
+the defense's own aggregate, for defenses that clip, add noise or take medians instead of electing.
 
-Both take a `Guard`, or its settings, and `state`, a file that is read at the start, if it is there, and written after
-every round, so that a server that starts anew goes on with the guard's round, seed and memory. Clients cannot raise.
+Both take a `Guard` or its settings, and `state`: a file that is read at the start, if it exists, and written after
+every round, so that a restarted server continues with the guard's round, seed and memory. Clients cannot make them
+raise.
 """
 
 from snowball.errors import MissingExtra

@@ -1,11 +1,11 @@
 """NVFlare: a guard in front of its averaging. Needs nvflare 2.9 or later.
 
-`GuardedAggregator` goes into a recipe, `FedAvgRecipe(..., aggregator=GuardedAggregator(...))`. `GuardedFedAvg` is a
-controller of its own for the job API: it also goes on when sites fail or do not answer.
+`GuardedAggregator` goes into a recipe: `FedAvgRecipe(..., aggregator=GuardedAggregator(...))`. `GuardedFedAvg` is a
+controller for the job API, which also continues when sites fail or do not answer.
 
-NVFlare rebuilds both on the server from their constructors' parameters and the attributes of the same names. So all
-are named one by one and of plain types: the defense by its name in `snowball.defenses.DEFENSES`, its settings as a
-dict. Clients cannot raise.
+NVFlare rebuilds both on the server from their constructors' parameters and the attributes of the same names. So every
+parameter is listed and has a plain type: the defense is its name in `snowball.defenses.DEFENSES`, its settings are a
+dict. No client can make them raise.
 """
 
 from snowball.errors import MissingExtra

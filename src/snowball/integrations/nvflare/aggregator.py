@@ -14,31 +14,31 @@ from nvflare.app_common.app_constant import AppConstants
 
 from snowball.errors import UpdateError
 from snowball.guard import Dropped, Guard
-from snowball.integrations.nvflare.gate import Gate, Mode, elector, result_of
-from snowball.integrations.nvflare.layout import LAYOUT, layout_of, zeros
-from snowball.integrations.nvflare.results import client_of
+from snowball.integrations.nvflare._formats import ModelFormat, find_majority_format, make_zeros
+from snowball.integrations.nvflare._results import get_client
+from snowball.integrations.nvflare._session import GuardSession, Mode, build_defense, build_result
 from snowball.updates import Arrays
 
-UNKNOWN: Arrays = {"unknown": torch.zeros(1)}
-"""What stands for a global model that nobody knows."""
+PLACEHOLDER_MODEL: Arrays = {"unknown": torch.zeros(1)}
+"""Stands for a global model that the server does not know."""
 
-WHOLE = "it sent a whole model, and the global one is not known"
-NO_LAYOUT = "the global model is not known, and no more than half of the clients sent the same tensors"
+WHOLE_MODEL_SENT = "it sent a whole model, and the global one is not known"
+NO_MAJORITY = "the global model is not known, and no more than half of the clients sent the same tensors"
 
 
 class GuardedAggregator(ModelAggregator):
-    """An aggregator for NVFlare's recipes: the average of those that a guard elects.
+    """An aggregator for NVFlare's recipes, which averages the results that a guard elects.
 
-    The global model is what NVFlare keeps in its context. Where it keeps none, results have to be differences, and
-    their names, shapes and types are those of the last round, or in the first one of more than half of those who
-    answer. Clients that fail do not get here, nor into the audit: `GuardedFedAvg` has them.
+    NVFlare keeps the global model in its context. If it keeps none, results have to be differences, with the names,
+    shapes and types of the last round, or in the first round those of more than half of the clients that answer.
+    NVFlare does not tell an aggregator which clients failed, so the audit lacks them; that of `GuardedFedAvg` has them.
 
     Attributes:
-        defense: who elects, by name.
+        defense: the defense's name.
         settings: the defense's settings.
-        mode, min_elected, max_examples, rounds, buffers, seed: as the guard's.
-        audit: the file that gets a line a round; a relative path is inside the run's folder on the server.
-        state: the file that keeps the guard's state for the next run; likewise, and better an absolute path.
+        mode, min_elected, max_examples, rounds, buffers, seed: as in `Guard`.
+        audit: the file that gets one line per round; a relative path is inside the run's folder on the server.
+        state: the file that keeps the guard's state; likewise, so the next run needs an absolute path.
     """
 
     def __init__(
@@ -58,11 +58,10 @@ class GuardedAggregator(ModelAggregator):
         self.defense, self.settings, self.mode = defense, settings, mode
         self.min_elected, self.max_examples, self.rounds = min_elected, max_examples, rounds
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        guard = Guard(
-            elector(defense, settings), mode, min_elected, max_examples, rounds=rounds, buffers=buffers, seed=seed
-        )
-        self.gate = Gate(guard, audit, state)
-        self.layout: LAYOUT | None = None
+        judge = build_defense(defense, settings)
+        guard = Guard(judge, mode, min_elected, max_examples, rounds=rounds, buffers=buffers, seed=seed)
+        self.guard_session = GuardSession(guard, audit, state)
+        self.model_format: ModelFormat | None = None
         self.models: list[FLModel] = []
 
     def reset_stats(self) -> None:
@@ -70,40 +69,40 @@ class GuardedAggregator(ModelAggregator):
         self.models = []
 
     def accept_model(self, model: FLModel) -> None:
-        """Take a client's result; it is judged with the others."""
+        """Store a client's result until all are judged."""
         self.models.append(model)
 
     def aggregate_model(self) -> FLModel:
-        """The new global model, or, where the old one is not known, what changes in it."""
-        self.gate.start(run_folder(self.fl_ctx))
-        models, base = list(self.models), self._global()
+        """Return the new global model, or its changes if the old one is not known."""
+        self.guard_session.open_files(find_run_folder(self.fl_ctx))
+        models, base = list(self.models), self._find_global_model()
         if base is None:
-            return self._changes(models)
-        return result_of(self.gate.judge(base, models), base, ParamsType.FULL, models)
+            return self._aggregate_changes(models)
+        return build_result(self.guard_session.judge(base, models), base, ParamsType.FULL, models)
 
-    def _changes(self, models: Sequence[FLModel]) -> FLModel:
-        """What changes in a global model that is not known: the guard takes the differences for moves from zero."""
+    def _aggregate_changes(self, models: Sequence[FLModel]) -> FLModel:
+        """Return the changes of a global model that is not known, which the guard takes for a model of zeros."""
         changes = [model for model in models if model.params_type == ParamsType.DIFF]
-        failed = [Dropped(client_of(model), "error", WHOLE) for model in models if model not in changes]
-        layout = self.layout or layout_of(changes)
+        failed = [Dropped(get_client(model), "error", WHOLE_MODEL_SENT) for model in models if model not in changes]
+        found = self.model_format or find_majority_format(changes)
         try:
-            base = zeros(layout or ())
-            judgement = self.gate.judge(base, changes, failed=failed)
-        except UpdateError:  # there is nothing in common, or nothing that is trained
-            failed += [Dropped(client_of(model), "names", NO_LAYOUT) for model in changes]
-            self.gate.judge(UNKNOWN, [], failed=failed)
+            base = make_zeros(found or ())
+            judgement = self.guard_session.judge(base, changes, failed=failed)
+        except UpdateError:  # no common format, or nothing that is trained
+            failed += [Dropped(get_client(model), "names", NO_MAJORITY) for model in changes]
+            self.guard_session.judge(PLACEHOLDER_MODEL, [], failed=failed)
             return FLModel(ParamsType.DIFF, {})
-        self.layout = self.layout if judgement.kept else layout
-        return result_of(judgement, base, ParamsType.DIFF, changes)
+        self.model_format = self.model_format if judgement.kept else found
+        return build_result(judgement, base, ParamsType.DIFF, changes)
 
-    def _global(self) -> Arrays | None:
-        """The global model that was sent out, as NVFlare keeps it."""
+    def _find_global_model(self) -> Arrays | None:
+        """Return the global model that was sent out, if NVFlare keeps it."""
         learnable = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights: Arrays | None = learnable.get(ModelLearnableKey.WEIGHTS) if isinstance(learnable, Mapping) else None
         return weights or None
 
 
-def run_folder(fl_ctx: FLContext | None) -> Path:
-    """The folder of the run on the server; the working directory outside of a run."""
+def find_run_folder(fl_ctx: FLContext | None) -> Path:
+    """Return the run's folder on the server, or the working directory outside a run."""
     workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT) if fl_ctx else None
     return Path(workspace.get_run_dir(fl_ctx.get_job_id()) if fl_ctx and workspace else "")

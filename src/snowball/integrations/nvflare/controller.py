@@ -12,17 +12,18 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
 from snowball.guard import Dropped, Guard
-from snowball.integrations.nvflare.gate import Gate, Mode, elector, result_of
-from snowball.integrations.nvflare.results import client_of
+from snowball.guard.reply import MAX_DETAIL_CHARS
+from snowball.integrations.nvflare._results import get_client
+from snowball.integrations.nvflare._session import GuardSession, Mode, build_defense, build_result
 
 
 class GuardedFedAvg(BaseFedAvg):
-    """FedAvg whose average is that of those that a guard elects; sites may fail, or not answer in time.
+    """FedAvg over the results that a guard elects; sites may fail, or not answer in time.
 
     Attributes:
-        num_clients, num_rounds, start_round, persistor_id: as FedAvg's.
-        timeout: seconds for a round's results; zero waits for all.
-        defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as `GuardedAggregator`'s.
+        num_clients, num_rounds, start_round, persistor_id: as in NVFlare's FedAvg.
+        timeout: seconds to wait for a round's results; zero waits for all.
+        defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
     """
 
     def __init__(
@@ -47,56 +48,57 @@ class GuardedFedAvg(BaseFedAvg):
             num_rounds=num_rounds,
             start_round=start_round,
             persistor_id=persistor_id,
-            ignore_result_error=True,  # or a site that fails ends the run
+            ignore_result_error=True,  # otherwise a site that fails ends the run
         )
         self.timeout, self.defense, self.settings, self.mode = timeout, defense, settings, mode
         self.min_elected, self.max_examples = min_elected, max_examples
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        guard = Guard(elector(defense, settings), mode, min_elected, max_examples, buffers=buffers, seed=seed)
-        self.gate = Gate(guard, audit, state)
-        self.codes: dict[str, str] = {}
+        guard = Guard(build_defense(defense, settings), mode, min_elected, max_examples, buffers=buffers, seed=seed)
+        self.guard_session = GuardSession(guard, audit, state)
+        self.failures: dict[str, str] = {}
 
     def run(self) -> None:
         """Run the rounds."""
-        self.gate.start(Path(self.get_run_dir()), self.num_rounds)
+        self.guard_session.open_files(Path(self.get_run_dir()), self.num_rounds)
         self.fl_ctx.set_prop(AppConstants.NUM_ROUNDS, self.num_rounds, private=True, sticky=False)
         model = self.load_model()
         model.start_round, model.total_rounds = self.start_round, self.num_rounds
         for number in range(self.num_rounds):
             self.current_round = self.start_round + number
-            model = self._round(model)
+            model = self._run_round(model)
             if model is None:
                 return
             self.save_model(model)
             self._maybe_cleanup_memory()
 
-    def _round(self, model: FLModel) -> FLModel | None:
-        """Ask, judge and update; nothing where the run is aborted."""
+    def _run_round(self, model: FLModel) -> FLModel | None:
+        """Ask clients, judge their results and return the new model; None if the run is aborted."""
         model.current_round = self.current_round
         self.fl_ctx.set_prop(AppConstants.CURRENT_ROUND, self.current_round, private=True, sticky=False)
         self.event(AppEventType.ROUND_STARTED)
         clients = self.sample_clients(self.num_clients)
-        self.codes = {}
+        self.failures = {}
         models = self.send_model_and_wait(data=model, targets=clients, timeout=self.timeout)
         if self.abort_signal.triggered:
             return None
         self.event(AppEventType.BEFORE_AGGREGATION)
-        result = self.judged(model, clients, models)
+        result = self.judge_results(model, clients, models)
         self.fire_event_with_data(AppEventType.AFTER_AGGREGATION, self.fl_ctx, AppConstants.AGGREGATION_RESULT, result)
         return self.update_model(model, result)
 
-    def judged(self, model: FLModel, clients: Sequence[str], models: Sequence[FLModel]) -> FLModel:
-        """The global model after a round: what the guard makes of the results of the clients that were asked."""
-        read = {client_of(result) for result in models}
-        failed = [Dropped(client, "error", code) for client, code in self.codes.items() if client not in read]
-        judgement = self.gate.judge(model.params, models, clients, failed)
-        return result_of(judgement, model.params, ParamsType.FULL, models, self.current_round)
+    def judge_results(self, model: FLModel, clients: Sequence[str], models: Sequence[FLModel]) -> FLModel:
+        """Return the global model after the guard has judged the results of the clients that were asked."""
+        readable = {get_client(result) for result in models}
+        failed = [Dropped(client, "error", why) for client, why in self.failures.items() if client not in readable]
+        judgement = self.guard_session.judge(model.params, models, clients, failed)
+        return build_result(judgement, model.params, ParamsType.FULL, models, self.current_round)
 
     def _accept_train_result(
         self, client_name: str, result: Shareable, fl_ctx: FLContext, is_unknown_task: bool = False
     ) -> bool:
-        """Note how each client answered: whoever did, and is not among the results, sent what cannot be read."""
+        """Note each client's failure; one that answered but is not among the results sent something unreadable."""
         accepted: bool = super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task)
         if not is_unknown_task:
-            self.codes[client_name] = "its result cannot be read" if accepted else str(result.get_return_code())[:200]
+            failure = "its result cannot be read" if accepted else str(result.get_return_code())
+            self.failures[client_name] = failure[:MAX_DETAIL_CHARS]
         return accepted
