@@ -1,4 +1,4 @@
-"""The pages that say how to add a defense and an attack, followed to the letter."""
+"""The pages that say how to add a defense, an attack and a data set, followed to the letter."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ["data.clients=10", "cohort=6", "rounds=1", "data.examples=300", "training.epochs=1"]
+SMALLER = [*(part for setting in SMALL for part in ("--set", setting)), "--workers", "2"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Page:
     tests: int
     settings: dict[str, float | str]
     taken: tuple[str, str]
+    section: str
+    registry: str
 
     @property
     def text(self) -> str:
@@ -38,6 +41,10 @@ class Page:
     def commands(self, verb: str) -> list[list[str]]:
         return [line.split() for line in re.findall(rf"^snowball ({verb} .*)$", self.text, re.MULTILINE)]
 
+    def write_files(self, folder: Path) -> None:
+        for name, code in re.findall(r"```\w+\n# (\S+)\n(.*?)```", self.text, re.DOTALL):
+            (folder / name).write_text(code, encoding="utf-8")
+
 
 PAGES = [
     Page(
@@ -48,6 +55,8 @@ PAGES = [
         tests=1,
         settings={"keep": 0.4},
         taken=("ideal", "Average the updates of benign clients"),
+        section="defense",
+        registry="snowball.defenses.DEFENSES",
     ),
     Page(
         "add-an-attack.md",
@@ -57,6 +66,19 @@ PAGES = [
         tests=2,
         settings={"stretch": 1.5, "trigger": "line"},
         taken=("cba", "Every malicious client plants the whole trigger"),
+        section="attack",
+        registry="snowball.attacks.ATTACKS",
+    ),
+    Page(
+        "add-a-dataset.md",
+        kind="dataset",
+        name="stripes",
+        summary="stripes in two directions, 28x28, drawn",
+        tests=1,
+        settings={},
+        taken=("mnist-sample", "handwritten digits"),
+        section="data",
+        registry="snowball.data.DATASETS",
     ),
 ]
 
@@ -70,8 +92,7 @@ def page(request: pytest.FixtureRequest) -> Page:
 @pytest.fixture
 def installed(page: Page, tmp_path: Path) -> Path:
     """The page's files, and what an installation makes of its pyproject.toml."""
-    for name, code in re.findall(r"```\w+\n# (\S+)\n(.*?)```", page.text, re.DOTALL):
-        (tmp_path / name).write_text(code, encoding="utf-8")
+    page.write_files(tmp_path)
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
     name, version = project["project"]["name"], project["project"]["version"]
     assert name == page.name
@@ -87,9 +108,10 @@ def installed(page: Page, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(folder: Path, *arguments: str, code: int = 0) -> str:
+def call(folder: Path, *arguments: str, code: int = 0, installed: bool = True) -> str:
     """What a Python module prints where the page's package is installed; what is wrong with it where it fails."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder)] * installed + list(filter(None, given)))}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -106,21 +128,36 @@ def rename(installed: Path, old: str, new: str) -> None:
 def test_a_stranger_gets_the_checks_the_command_line_and_the_report(page: Page, installed: Path) -> None:
     tests = call(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{page.module}.py")
     assert f"{page.tests} passed" in tests
-    (listing,), (run,), (report,) = (page.commands(verb) for verb in ("list", "run", "report"))
+    (listing,), (_, run), (report,) = (page.commands(verb) for verb in ("list", "run", "report"))
     assert page.summary in call(installed, "-m", "snowball", *listing)
-    smaller = [part for setting in SMALL for part in ("--set", setting)]
-    assert "of 6 elected" in call(installed, "-m", "snowball", *run, *smaller, "--workers", "2")
+    assert "of 6 elected" in call(installed, "-m", "snowball", *run, *SMALLER)
     folder, html = (installed / path for path in (report[1], report[-1]))
-    settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"][page.kind]
+    settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"][page.section]
     assert settings | page.settings | {"name": page.name} == settings
     call(installed, "-m", "snowball", *report)
     assert page.name in html.read_text(encoding="utf-8")
 
 
+def test_nothing_needs_to_be_installed(page: Page, tmp_path: Path) -> None:
+    page.write_files(tmp_path)
+    run, _ = page.commands("run")
+    call(
+        tmp_path, "-P", "-m", "snowball", *run, *SMALLER, installed=False
+    )  # -P: as `snowball` itself, which adds no path
+    folder = tmp_path / "runs" / "local"
+    settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"][page.section]
+    assert settings["name"].startswith(f"{page.module}:")
+    for file in tmp_path.glob("*.py"):
+        file.unlink()
+    assert "1" in call(tmp_path, "-P", "-m", "snowball", "report", str(folder), installed=False)
+    said = call(tmp_path, "-P", "-m", "snowball", *run, *SMALLER, "--resume", code=2, installed=False)
+    assert said == f"snowball: {page.kind} '{settings['name']}' cannot be used: No module named '{page.module}'\n"
+
+
 def test_it_does_not_matter_who_is_imported_first(page: Page, installed: Path) -> None:
-    table = f"snowball.{page.kind}s"
+    table = page.registry.rpartition(".")[0]
     for first, second in ((page.module, table), (table, page.module)):
-        script = f"import {first}, {second}; print({table}.{page.kind.upper()}S['{page.name}'].__module__)"
+        script = f"import {first}, {second}; print({page.registry}['{page.name}'].__module__)"
         assert call(installed, "-c", script) == f"{page.module}\n"
 
 
