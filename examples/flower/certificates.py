@@ -1,4 +1,4 @@
-"""Make what a federation with TLS and known SuperNodes needs, for the loopback address.
+"""Make the certificates and keys of a federation with TLS and registered SuperNodes, for the loopback address.
 
     python certificates.py FOLDER SUPERNODES
 
@@ -21,34 +21,34 @@ from cryptography.x509.oid import NameOID
 LIFETIME = timedelta(days=365)
 
 
-def named(name: str) -> x509.Name:
-    """A name as certificates have it."""
+def make_name(name: str) -> x509.Name:
+    """Return a certificate's common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def draft(subject: str, key: ec.EllipticCurvePrivateKey, authority: bool) -> x509.CertificateBuilder:
-    """A certificate that nobody has signed."""
+def draft_certificate(subject: str, key: ec.EllipticCurvePrivateKey, authority: bool) -> x509.CertificateBuilder:
+    """Return a certificate that is not signed yet."""
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(named("Laboratory CA"), named(subject), key.public_key())
+    builder = x509.CertificateBuilder(make_name("Laboratory CA"), make_name(subject), key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + LIFETIME)
     return builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
 
 
 def write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: PrivateFormat) -> None:
-    """Write a key that its owner alone may read."""
+    """Write a key that only its owner may read."""
     path.touch(mode=0o600)
     path.write_bytes(key.private_bytes(Encoding.PEM, form, NoEncryption()))
 
 
-def make(folder: Path, supernodes: int) -> None:
-    """Write all files."""
+def write_files(folder: Path, supernodes: int) -> None:
+    """Write the certificates, and one key pair per SuperNode."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    root = draft("Laboratory CA", authority, authority=True).sign(authority, hashes.SHA384())
+    root = draft_certificate("Laboratory CA", authority, authority=True).sign(authority, hashes.SHA384())
     (folder / "ca.crt").write_bytes(root.public_bytes(Encoding.PEM))
     hosts = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))])
-    certificate = draft("localhost", server, authority=False).add_extension(hosts, critical=False)
+    certificate = draft_certificate("localhost", server, authority=False).add_extension(hosts, critical=False)
     (folder / "server.pem").write_bytes(certificate.sign(authority, hashes.SHA384()).public_bytes(Encoding.PEM))
     write_private(folder / "server.key", server, PrivateFormat.PKCS8)
     for number in range(supernodes):
@@ -59,4 +59,4 @@ def make(folder: Path, supernodes: int) -> None:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]), int(sys.argv[2]))
+    write_files(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Three sites, one of them hostile, and a guard before the average: in NVFlare's simulator, or as a job to submit."""
+"""Three sites, one of them hostile, and a guarded average: in NVFlare's simulator, or as a job to submit."""
 
 import argparse
 from pathlib import Path
@@ -16,8 +16,8 @@ GUARD = {"defense": "median", "audit": "audit.jsonl", "state": "guard.safetensor
 CLIENT = str(Path(__file__).with_name("client.py"))
 
 
-def arguments() -> argparse.Namespace:
-    """The run's settings."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the run's settings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--sites", type=int, default=3)
@@ -25,13 +25,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--behaviour", choices=("nan", "fail", "hang"), default="nan")
     parser.add_argument("--workspace", default="runs/nvflare")
     parser.add_argument("--controller", action="store_true", help="GuardedFedAvg instead of the recipe")
-    parser.add_argument("--timeout", type=int, default=0, help="seconds for a round, of the controller")
-    parser.add_argument("--write", help="a folder for the job, which is not run then")
+    parser.add_argument("--timeout", type=int, default=0, help="seconds per round; only with --controller")
+    parser.add_argument("--write", help="write the job to this folder instead of running it")
     return parser.parse_args()
 
 
-def recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRecipe:
-    """FedAvg as NVFlare's recipe has it, with a guarded aggregator."""
+def build_recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRecipe:
+    """Build NVFlare's FedAvg recipe with a guarded aggregator."""
     return FedAvgRecipe(
         name="guarded",
         model={"class_path": "snowball.models.cnn.Cnn", "args": NETWORK},
@@ -43,8 +43,8 @@ def recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRecipe:
     )
 
 
-def job(settings: argparse.Namespace, client_settings: str) -> FedJob:
-    """The same with a guarded controller, which goes on when a site fails."""
+def build_job(settings: argparse.Namespace, client_settings: str) -> FedJob:
+    """Build a job with a guarded controller, which continues when a site fails."""
     guarded = FedJob("guarded", min_clients=settings.sites - 1)  # with fewer alive, NVFlare ends the run
     guarded.to_server(PTModel({"path": "snowball.models.cnn.Cnn", "args": NETWORK}), id="persistor")
     guarded.to_server(GuardedFedAvg(settings.sites, settings.rounds, timeout=settings.timeout, **GUARD))
@@ -53,11 +53,11 @@ def job(settings: argparse.Namespace, client_settings: str) -> FedJob:
 
 
 def main() -> None:
-    """Run the rounds, or write the job down."""
-    settings = arguments()
+    """Run the rounds, or write the job to a folder."""
+    settings = parse_arguments()
     workspace = Path(settings.workspace).resolve()
     given = f"--sites {settings.sites} --hostile {settings.hostile} --behaviour {settings.behaviour}"
-    run = job(settings, given) if settings.controller else recipe(settings, given)
+    run = build_job(settings, given) if settings.controller else build_recipe(settings, given)
     if settings.write:
         (run.export_job if settings.controller else run.export)(settings.write)
     elif settings.controller:

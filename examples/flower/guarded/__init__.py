@@ -1,1 +1,1 @@
-"""A Flower app whose strategy is guarded."""
+"""A Flower app with a guarded strategy."""
