@@ -19,7 +19,7 @@ from torch import Tensor
 from machine import describe
 from rounds import WORLDS, Round, read
 from snowball.defenses import Context, Snowball, SnowballMinus
-from snowball.records.run import error_rates
+from snowball.records.rounds import compute_error_rates
 
 FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
@@ -39,7 +39,7 @@ def elected(rounds: list[Round], defense: SnowballMinus) -> Tensor:
 def count(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
     """How many of the elected are infected, and both error rates."""
     infected = torch.cat([taken.infected for taken in rounds])
-    false_positive, false_negative = error_rates(infected.tolist(), chosen.tolist())
+    false_positive, false_negative = compute_error_rates(infected.tolist(), chosen.tolist())
     found = {"infected": int((chosen & infected).sum()), "of": int(chosen.sum())}
     return found | {"fpr": false_positive, "fnr": false_negative}
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from machine import describe
-from snowball.records.run import summarise
+from snowball.records.summary import summarise
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
@@ -56,9 +56,8 @@ def play(case: tuple[int, str, int]) -> dict[str, Any]:
     }
     rounds = list(simulate(Federation.of(Experiment.parse(settings))))
     clusters = rounds[0]["facts"].get("clusters")
-    return {"sites": sites, "infected": SITES[sites], "defense": name, "seed": seed, "clusters": clusters} | summarise(
-        rounds
-    )
+    labels = {"sites": sites, "infected": SITES[sites], "defense": name, "seed": seed, "clusters": clusters}
+    return labels | summarise(rounds).plain()
 
 
 def main() -> None:

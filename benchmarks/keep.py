@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from snowball.records.files import read_json, write_json
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import SUMMARY, RunFolder
+from snowball.records.sweep import locate_manifest, read_manifest, write_manifest
 from snowball.report import read_sweeps
 from snowball.report.figures import shown_facts
 from snowball.sweeps.grid import grids
@@ -33,10 +35,8 @@ def keep(source: Path, target: Path) -> int:
                 shown[run.folder] |= {sweep.figure["round"]} if sweep.figure and "round" in sweep.figure else set()
     if target.exists():
         shutil.rmtree(target)
-    (target / "sweeps").mkdir(parents=True)
     for sweep in sweeps:
-        manifest = Path("sweeps") / f"{sweep.name.replace('/', '-')}.json"
-        write_json(target / manifest, read_json(sweep.folder / manifest))
+        write_manifest(target, read_manifest(locate_manifest(sweep.folder, sweep.name)))
     for folder, rounds in shown.items():
         copy(RunFolder.open(folder), target / folder.name, rounds)
     return len(shown)
@@ -47,10 +47,10 @@ def copy(run: RunFolder, target: Path, shown: set[int]) -> None:
     kept = RunFolder.create(target, run.run)
     for record in run.rounds():
         kept.append(lean(record, shown))
-    write_json(target / "summary.json", run.summary())
+    write_json(target / SUMMARY, read_json(run.path / SUMMARY))
 
 
-def lean(record: Record, shown: set[int]) -> Record:
+def lean(record: RoundRecord, shown: set[int]) -> RoundRecord:
     """A round without its map and its facts, but for what figures show of it."""
     is_shown = record["round"] in shown
     kept = {name: value for name, value in record.items() if name != "facts" and (is_shown or name != "map")}

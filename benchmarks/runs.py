@@ -34,7 +34,8 @@ def play(case: Case, root: Path) -> dict[str, Any]:
             pass
     folder = RunFolder.open(path)
     seconds = sorted(record["seconds"]["defense"] for record in folder.rounds())
-    measured = {**(folder.summary() or {}), "defense_seconds": seconds[len(seconds) // 2]}
+    summary = folder.summary()
+    measured = {**(summary.plain() if summary else {}), "defense_seconds": seconds[len(seconds) // 2]}
     return {**case.labels, "settings": experiment.defense.own, **measured}
 
 

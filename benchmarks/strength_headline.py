@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunFolder
+from snowball.records.summary import summarise
 from strength_worlds import CLEAN, Cell, Job
 from words import markdown, percent
 
@@ -23,7 +25,8 @@ SEEN = 3
 
 def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
     """What is kept of a finished run of this name."""
-    rounds, summary, settings = folder.rounds(), folder.summary() or {}, folder.run["settings"]
+    rounds, settings = folder.rounds(), folder.run["settings"]
+    summary = summarise(rounds).plain()
     drawn = {name: settings["attack"].get(name) for name in ("trigger", "target")}
     return {
         **label_run(job, name),
@@ -43,7 +46,7 @@ def label_run(job: Job, name: str) -> Run:
     return {"world": job.cell.world, "attack": job.cell.attack, "defense": job.defense, "seed": job.seed, "run": name}
 
 
-def summarise_clients(rounds: Sequence[Record]) -> dict[str, Any]:
+def summarise_clients(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     """How often honest clients were left out: on average, the one most often, and how many were never elected."""
     taken_part: dict[str, list[bool]] = {}
     for record in rounds:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, relu
 
 from snowball.models import MODELS, ModelInfo
-from snowball.records.run import Record
+from snowball.records.rounds import RoundRecord
 from snowball.sim.engines.processes import Processes, cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -76,7 +76,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def rounds(**changes: Any) -> Iterator[Record]:
+def rounds(**changes: Any) -> Iterator[RoundRecord]:
     """Simulate the federation, with some settings changed, on all cores."""
     experiment = Experiment.parse(SETTINGS | changes)
     return simulate(Federation.of(experiment), partial(Processes, workers=cores()))

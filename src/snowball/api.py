@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunFolder
 from snowball.report import write_report as report
 from snowball.sim.engines.choice import EngineName, choose
 from snowball.sim.engines.processes import cores
@@ -23,7 +24,7 @@ from snowball.sweeps.sweep import sweep as run_plan
 __all__ = ["load_experiment", "report", "run", "simulate", "sweep"]
 
 
-def simulate(experiment: Experiment) -> Iterator[Record]:
+def simulate(experiment: Experiment) -> Iterator[RoundRecord]:
     """Run an experiment in memory and yield one record per round."""
     yield from simulate_federation(Federation.of(experiment))
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from keep import keep, lean
-from snowball.records.run import RunFolder, summarise
+from snowball.records.run import RunFolder
+from snowball.records.summary import TopDownErrors, summarise
 from snowball.report import read_sweeps
 from snowball.report.export.markdown import as_markdown
 from snowball.report.tables import grid_of
@@ -40,8 +41,8 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
 def test_rounds_with_a_top_down_election_are_known_in_what_is_kept() -> None:
     record = round_of({"defense.name": "snowball", "seed": 1}, 1)
     record["seconds"]["top_down"] = 1 / 3
-    known = {"rounds": 1, "false_positive_rate": 0, "false_negative_rate": 1 / 3}
-    assert summarise([record])["top_down"] == summarise([lean(record, set())])["top_down"] == known
+    known = TopDownErrors(1, false_positive_rate=0, false_negative_rate=1 / 3)
+    assert summarise([record]).top_down == summarise([lean(record, set())]).top_down == known
 
 
 def test_numbers_have_six_digits() -> None:

@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 from report import measure
-from snowball.records.run import Record
+from snowball.records.rounds import RoundRecord
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from sweeps_made import At, make_sweep, round_of
 
 
-def with_evidence(at: At, number: int) -> Record:
+def with_evidence(at: At, number: int) -> RoundRecord:
     made = round_of(at, number)
     return made | {"facts": {"votes": [0.125] * (1000 if at["defense.name"] == "snowball" else 4)}}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunFolder
 from snowball.report import find_runs, write_html
 from snowball.report.sweeps import read_sweeps
 
@@ -61,7 +62,7 @@ PLACE = {"data.name": "mnist", "attack.name": "cba", "defense.name": "snowball",
 LOST = {"data.name": "fashion-mnist", "attack.name": "cba", "defense.name": "krum", "seed": 3}
 
 
-def make_round(at: At, number: int) -> Record:
+def make_round(at: At, number: int) -> RoundRecord:
     made = FAKES["MAKERS"]["fedavg" if at["defense.name"] == "fedavg" else "snowball"](number)
     if "margin" in made["facts"]:  # narrow ones, as of real elections
         made["facts"]["margin"] = [each and each / 50 for each in made["facts"]["margin"]]
@@ -392,7 +393,7 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
 def test_logarithmic_bars_of_all_panels_are_drawn_to_one_scale(tmp_path: Path) -> None:
     seconds = {"fedavg": (0.03, 0.21), "krum": (0.3, 0.21), "snowball": (8.0, 0.3)}
 
-    def timed(at: At, number: int) -> Record:
+    def timed(at: At, number: int) -> RoundRecord:
         defense, evaluate = seconds[at["defense.name"]]
         return make_round(at, number) | {"seconds": {"train": 1.0, "defense": defense, "evaluate": evaluate}}
 

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 
 from snowball.errors import RunError
 from snowball.records.files import loads, read_json, write_json
-from snowball.records.run import Record, RunFolder, error_rates, summarise
+from snowball.records.rounds import RoundRecord, compute_error_rates
+from snowball.records.run import RunFolder
+from snowball.records.summary import RoundScores, TopDownErrors, summarise
 
 
-def a_round(number: int, **changes: Any) -> Record:
+def a_round(number: int, **changes: Any) -> RoundRecord:
     return {
         "round": number,
         "participants": ["a", "b", "c", "d"],
@@ -46,7 +49,7 @@ def test_what_is_appended_is_read_back(folder: RunFolder) -> None:
 
 def test_a_new_run_has_no_rounds(folder: RunFolder) -> None:
     assert folder.rounds() == []
-    assert folder.write_summary()["best"] is None
+    assert folder.write_summary().best is None
 
 
 def test_facts_map_and_distances_may_be_left_out(folder: RunFolder) -> None:
@@ -66,9 +69,9 @@ def test_a_round_may_drop_clients_and_leave_the_model_as_it_was(folder: RunFolde
         folder.append(record)
     assert folder.rounds() == written
     summary = folder.write_summary()
-    assert summary["dropped"] == {"b": {"not-finite": 2}, "c": {"not-finite": 1}}
-    assert summary["kept"] == [2]
-    assert not {"dropped", "kept"} & summarise([a_round(1)]).keys()
+    assert summary.dropped == {"b": {"not-finite": 2}, "c": {"not-finite": 1}}
+    assert summary.kept == [2]
+    assert not {"dropped", "kept"} & summarise([a_round(1)]).plain().keys()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_summary_by_hand() -> None:
             seconds={"train": 2.0},
         ),
     ]
-    assert summarise(rounds) == {
+    assert summarise(rounds).plain() == {
         "best": {"round": 2, "main_accuracy": 0.8, "backdoor_accuracy": 0.3},
         "last": {"round": 4, "main_accuracy": 0.7, "backdoor_accuracy": 0.9},
         "false_positive_rate": 4 / 6,
@@ -217,8 +220,8 @@ def test_rounds_with_a_top_down_election_have_rates_of_their_own(name: str) -> N
         a_round(4, elected=[True, True, False, False], seconds={"top_downward": 1.0}),
     ]
     summary = summarise(rounds)
-    assert summary["top_down"] == {"rounds": 2, "false_positive_rate": 1 / 4, "false_negative_rate": 1 / 4}
-    assert (summary["false_positive_rate"], summary["false_negative_rate"]) == (5 / 8, 5 / 8)
+    assert summary.top_down == TopDownErrors(2, false_positive_rate=1 / 4, false_negative_rate=1 / 4)
+    assert (summary.false_positive_rate, summary.false_negative_rate) == (5 / 8, 5 / 8)
 
 
 def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:
@@ -228,7 +231,7 @@ def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:
 
 def test_a_round_that_was_not_evaluated_is_no_headline() -> None:
     summary = summarise([a_round(1, main_accuracy=0.4), a_round(2, main_accuracy=None, backdoor_accuracy=None)])
-    assert summary["best"] == summary["last"] == {"round": 1, "main_accuracy": 0.4, "backdoor_accuracy": 0.25}
+    assert summary.best == summary.last == RoundScores(1, main_accuracy=0.4, backdoor_accuracy=0.25)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +244,7 @@ def test_a_round_that_was_not_evaluated_is_no_headline() -> None:
     ],
 )
 def test_error_rates(malicious: list[bool], elected: list[bool], rates: tuple[float | None, float | None]) -> None:
-    assert error_rates(malicious, elected) == rates
+    assert compute_error_rates(malicious, elected) == rates
 
 
 def test_a_folder_that_holds_a_run_is_refused(folder: RunFolder) -> None:
@@ -355,3 +358,39 @@ def test_names_with_line_breaks_stay_on_their_line(folder: RunFolder) -> None:
     folder.append(a_round(2))
     assert folder.rounds()[0]["participants"] == hostile
     assert numbers(folder) == [1, 2]
+
+
+def test_fields_of_run_json_of_another_type_are_not_read_and_unknown_ones_are(tmp_path: Path) -> None:
+    write_json(tmp_path / "run.json", {"settings": "odd", "seed": "x", "data": [], "trigger": None, "later": [1]})
+    assert RunFolder.open(tmp_path).run == {"trigger": None, "later": [1]}
+
+
+@pytest.mark.parametrize("name", ["top_down", "top_down.2"])
+def test_a_summary_of_an_earlier_version_is_completed_from_the_rounds(folder: RunFolder, name: str) -> None:
+    folder.append(a_round(1, seconds={name: 1.0}))
+    written = folder.write_summary()
+    assert folder.is_summarised(folder.rounds())
+    content = read_json(folder.path / "summary.json")
+    del content["top_down"]
+    write_json(folder.path / "summary.json", content)
+    assert not folder.is_summarised(folder.rounds())
+    assert folder.summary() == replace(written, top_down=None)
+    assert folder.summary(complete=True) == written
+
+
+def test_the_fields_of_a_summary_s_file_keep_names_and_order(folder: RunFolder) -> None:
+    folder.append(a_round(1, dropped={"b": "not-finite"}, kept="too few", seconds={"train": 1.0, "top_down": 2.0}))
+    folder.write_summary()
+    scores = {"round": 1, "main_accuracy": 0.5, "backdoor_accuracy": 0.25}
+    rates = {"false_positive_rate": 0.5, "false_negative_rate": 0.0}
+    expected = {
+        "best": scores, "last": scores, **rates, "top_down": {"rounds": 1, **rates},
+        "seconds": {"top_down": 2.0, "train": 1.0}, "dropped": {"b": {"not-finite": 1}}, "kept": [1],
+    }  # fmt: skip
+    assert (folder.path / "summary.json").read_text() == json.dumps(expected, indent=2) + "\n"
+
+
+def test_a_summary_that_is_none_is_refused(folder: RunFolder) -> None:
+    write_json(folder.path / "summary.json", {"best": 1})
+    with pytest.raises(RunError, match=r"summary\.json is of another version: its 'best' cannot be 1"):
+        folder.summary()

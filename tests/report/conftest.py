@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from snowball.records.run import Record, RunFolder, error_rates
+from snowball.records.rounds import RoundRecord, compute_error_rates
+from snowball.records.run import RunFolder
 from snowball.rng import numpy_stream
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 PARTICIPANTS, INFECTED, ROUNDS = 50, 10, 20
 
 
-def fedavg_round(number: int) -> Record:
+def fedavg_round(number: int) -> RoundRecord:
     return fake_round("fedavg", number, np.ones(PARTICIPANTS, bool), {})
 
 
-def snowball_round(number: int) -> Record:
+def snowball_round(number: int) -> RoundRecord:
     """An election that is fooled once, early on, and never again."""
     draw = numpy_stream(0, "snowball", number)
     malicious = infected(number)
@@ -52,14 +53,14 @@ def infected(number: int) -> np.ndarray:
     return np.isin(np.arange(PARTICIPANTS), positions)
 
 
-def fake_round(name: str, number: int, elected: np.ndarray, facts: Record) -> Record:
+def fake_round(name: str, number: int, elected: np.ndarray, facts: RoundRecord) -> RoundRecord:
     draw = numpy_stream(0, name, number, "common")
     malicious = infected(number)
     places = draw.normal(0, 1, (PARTICIPANTS, 2)) * np.where(malicious, 0.35, 1)[:, None]
     places[malicious] += np.array([3.0, 1.2])
     progress = 1 - np.exp(-number / 4)
     backdoor = 0.97 * (1 - np.exp(-number / 3)) if name == "fedavg" else 0.02 + 0.1 * np.exp(-((number - 3) ** 2) / 2)
-    false_positive_rate, false_negative_rate = error_rates(malicious, elected)
+    false_positive_rate, false_negative_rate = compute_error_rates(malicious, elected)
     return {
         "round": number,
         "participants": [f"client-{identity:03}" for identity in draw.choice(200, PARTICIPANTS, replace=False)],
@@ -79,7 +80,7 @@ def fake_round(name: str, number: int, elected: np.ndarray, facts: Record) -> Re
     }
 
 
-MAKERS: dict[str, Callable[[int], Record]] = {"fedavg": fedavg_round, "snowball": snowball_round}
+MAKERS: dict[str, Callable[[int], RoundRecord]] = {"fedavg": fedavg_round, "snowball": snowball_round}
 
 
 def make_run(folder: Path, defense: str, rounds: int = ROUNDS, **changes: object) -> RunFolder:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from snowball.records.files import write_json
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunFolder
 
 At = dict[str, Any]
 AXES: dict[str, Sequence[Any]] = {
@@ -25,7 +26,7 @@ TABLE = {
 }
 
 
-def round_of(at: At, number: int) -> Record:
+def round_of(at: At, number: int) -> RoundRecord:
     """A small round of the run at this place: the main accuracy rises, the backdoor depends on defense and seed."""
     backdoor = BACKDOORS.get(at["defense.name"], 0.3) + 0.001 * at["seed"]
     infected = at["defense.name"] == "fedavg"
@@ -66,7 +67,7 @@ def run_name(at: At) -> str:
 def make_sweep(
     folder: Path,
     axes: Mapping[str, Sequence[Any]] | None = None,
-    make_round: Callable[[At, int], Record] = round_of,
+    make_round: Callable[[At, int], RoundRecord] = round_of,
     there: Callable[[At], bool] = lambda at: True,
     **manifest: Any,
 ) -> Path:
@@ -88,7 +89,7 @@ def make_sweep(
     return file
 
 
-def make_run(path: Path, at: At, make_round: Callable[[At, int], Record] = round_of) -> RunFolder:
+def make_run(path: Path, at: At, make_round: Callable[[At, int], RoundRecord] = round_of) -> RunFolder:
     """The finished run at this place, unless it is there."""
     if (path / "run.json").exists():
         return RunFolder.open(path)

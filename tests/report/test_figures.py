@@ -9,7 +9,7 @@ import pytest
 from sweeps_made import At, make_sweep, round_of, run_name
 
 from snowball.errors import RunError, SettingError
-from snowball.records.run import Record
+from snowball.records.rounds import RoundRecord
 from snowball.report.figure_spec import KINDS, read_request
 from snowball.report.figures import Figure, Panel, Point, figure_of
 from snowball.report.sweeps import read_sweeps
@@ -39,7 +39,7 @@ def numbers(points: tuple[Point, ...]) -> list[tuple[float | str, float | None]]
     return [(point.x, point.y) for point in points]
 
 
-def poisoned(at: At, number: int) -> Record:
+def poisoned(at: At, number: int) -> RoundRecord:
     """A round whose backdoor follows from the share of poisoned samples, the seed and the data."""
     backdoor = at["attack.poison_ratio"] / 2 + 0.01 * at["seed"] ** 2 + 0.1 * (at["data.name"] == "femnist")
     return round_of(at, number) | {"backdoor_accuracy": backdoor}
@@ -86,7 +86,7 @@ def test_two_runs_have_a_spread(tmp_path: Path) -> None:
 
 
 def test_only_axes_can_be_logarithmic(tmp_path: Path) -> None:
-    def timed(at: At, number: int) -> Record:
+    def timed(at: At, number: int) -> RoundRecord:
         return round_of(at, number) | {"seconds": {"defense": 10.0 ** at["seed"]}}
 
     paths = {"x": "seed", "y": "defense.name"}
@@ -116,7 +116,7 @@ def test_a_heat_map_has_rows_and_columns_in_the_order_of_their_numbers(tmp_path:
 
 @pytest.mark.parametrize(("slowest", "logarithmic"), [(20.0, ("y",)), (1.0, ())])
 def test_bars_of_two_metrics_are_two_panels(tmp_path: Path, slowest: float, logarithmic: tuple[str, ...]) -> None:
-    def timed(at: At, number: int) -> Record:
+    def timed(at: At, number: int) -> RoundRecord:
         seconds = {"snowball": slowest, "fedavg": 0.1}[at["defense.name"]]
         return round_of(at, number) | {"seconds": {"defense": seconds * number, "evaluate": 0.5}}
 
@@ -152,7 +152,7 @@ def test_curves_of_seconds_and_of_several_metrics(tmp_path: Path) -> None:
 
 
 def test_rounds_without_a_number_have_a_hole(tmp_path: Path) -> None:
-    def some(at: At, number: int) -> Record:
+    def some(at: At, number: int) -> RoundRecord:
         return round_of(at, number) | ({"backdoor_accuracy": None} if number == 2 and at["seed"] < 3 else {})
 
     figure = one(tmp_path, {"kind": "curves", "value": "backdoor_accuracy"}, make_round=some)
@@ -163,7 +163,7 @@ def test_rounds_without_a_number_have_a_hole(tmp_path: Path) -> None:
 
 
 def test_a_scatter_plot_marks_who_is_infected_and_who_was_elected(tmp_path: Path) -> None:
-    def moved(at: At, number: int) -> Record:
+    def moved(at: At, number: int) -> RoundRecord:
         return round_of(at, number) | {"map": [[float(number), at["seed"]], [1, 0], [None, None], [3, 1]]}
 
     figure = one(tmp_path, {"kind": "scatter", "panels": "defense.name"}, make_round=moved)
@@ -179,7 +179,7 @@ def test_a_scatter_plot_marks_who_is_infected_and_who_was_elected(tmp_path: Path
 
 
 def test_who_was_dropped_is_no_point(tmp_path: Path) -> None:
-    def broken(at: At, number: int) -> Record:
+    def broken(at: At, number: int) -> RoundRecord:
         record = round_of(at, number) | {"map": [[2, 1], None, None, [3, 1]]}
         return record | {"dropped": dict.fromkeys(record["participants"][1:3], "not-finite")}
 
@@ -188,7 +188,7 @@ def test_who_was_dropped_is_no_point(tmp_path: Path) -> None:
 
 
 def test_a_scatter_plot_may_be_of_codes(tmp_path: Path) -> None:
-    def coded(at: At, number: int) -> Record:
+    def coded(at: At, number: int) -> RoundRecord:
         facts = {"code.second": [5, 6, 7, "8"], "code.first": [1.5, 2, None, 4], "votes": [9, 9, 9, 9]}
         return round_of(at, number) | {"facts": facts}
 
@@ -198,7 +198,7 @@ def test_a_scatter_plot_may_be_of_codes(tmp_path: Path) -> None:
 
 
 def test_a_scatter_plot_of_codes_says_what_they_are_of(tmp_path: Path) -> None:
-    def coded(at: At, number: int) -> Record:
+    def coded(at: At, number: int) -> RoundRecord:
         return round_of(at, number) | {"facts": {"code.first": [1, 2, 3, 4], "code.second": [5, 6, 7, 8]}}
 
     request = {"kind": "scatter", "of": "codes", "panels": ["defense.judge"]}
@@ -221,7 +221,7 @@ def test_a_scatter_plot_of_a_round_that_never_was_is_refused(tmp_path: Path) -> 
         drawn(tmp_path, {"kind": "scatter", "round": 9})
 
 
-def apart(at: At, number: int) -> Record:
+def apart(at: At, number: int) -> RoundRecord:
     distances = {"benign": 1 / number, "between": 2.0 + at["seed"], "infected": None}
     return round_of(at, number) | {"distances": distances}
 
@@ -236,7 +236,7 @@ def test_distances_over_rounds(tmp_path: Path) -> None:
 
 
 def test_records_without_maps_or_distances_have_nothing_to_show(tmp_path: Path) -> None:
-    def bare(at: At, number: int) -> Record:
+    def bare(at: At, number: int) -> RoundRecord:
         return {name: value for name, value in round_of(at, number).items() if name != "map"}
 
     assert drawn(tmp_path, {"kind": "distances"}, make_round=bare) is None
@@ -275,7 +275,7 @@ def test_there_is_no_figure_where_none_is_asked_for_or_no_run_is_finished(tmp_pa
 
 
 def test_numbers_that_no_axis_can_show_are_left_out(tmp_path: Path) -> None:
-    def huge(at: At, number: int) -> Record:
+    def huge(at: At, number: int) -> RoundRecord:
         far = 1e308 if number == 1 else 1.0
         distances = {"benign": far, "between": far, "infected": far}
         return round_of(at, number) | {"distances": distances, "map": [[far, -far]] * 4}

@@ -188,9 +188,9 @@ def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: P
     who = [next(iter(records[round]["dropped"])) for round in (0, 2)]
     summary = RunFolder.open(tmp_path / "run").summary()
     assert summary is not None
-    assert summary["kept"] == [1, 3]
-    assert sum(counts["not-finite"] for counts in summary["dropped"].values()) == 2
-    assert summary["dropped"].keys() == set(who)
+    assert summary.kept == [1, 3]
+    assert sum(counts["not-finite"] for counts in summary.dropped.values()) == 2
+    assert summary.dropped.keys() == set(who)
     words = story(table(find_runs([tmp_path / "run"])))
     assert "The model stayed as it was in rounds 1 and 3." in words
     assert re.search(rf"Dropped: {who[0]} \([12] × not-finite\)", words)  # noqa: RUF001

@@ -11,7 +11,8 @@ from snowball.defenses import DEFENSES, Context, Lesson, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.files import finite
-from snowball.records.run import PAIRS, has_top_down
+from snowball.records.rounds import PAIRS
+from snowball.records.summary import has_top_down
 from snowball.sim.engines.processes import Processes
 from snowball.sim.engines.serial import Serial
 from snowball.sim.experiment import Experiment

@@ -13,7 +13,7 @@ from snowball.errors import SettingError
 from snowball.sim.engines.choice import Device, EngineName, choose
 
 if TYPE_CHECKING:
-    from snowball.records.run import Record
+    from snowball.records.rounds import RoundRecord
     from snowball.sim.engines.base import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
@@ -85,7 +85,7 @@ def advance(
         raise typer.Exit(STOPPED) from None
 
 
-def show_progress(rounds: "Iterable[Record]", total: int) -> None:
+def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:
     """Follow the rounds: with a bar on a terminal, with a line each elsewhere."""
     if not sys.stdout.isatty():
         for record in rounds:
@@ -100,7 +100,7 @@ def show_progress(rounds: "Iterable[Record]", total: int) -> None:
             progress.update(task, completed=record["round"], description=line(record))
 
 
-def line(record: "Record") -> str:
+def line(record: "RoundRecord") -> str:
     """A round in a few words."""
     text = f"accuracy {record['main_accuracy']:.1%}"
     if record["backdoor_accuracy"] is not None:

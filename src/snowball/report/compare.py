@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from snowball.records.run import RunFolder
+from snowball.records.run import RunFolder, RunInfo
 from snowball.report.audit import visible
 from snowball.report.data import COMPLETE
 from snowball.report.prose import listing
@@ -49,17 +49,16 @@ def differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Diffe
     """The settings that differ; with each run come the paths that its sweep varies, as the paper may."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for folder, varied in runs:
-        data, own = setting_name(folder.run, "data"), {**flat(folder.run.get("settings")), **_samples(folder.run)}
+        data, own = setting_name(folder.run, "data"), {**flat(folder.run.get("settings", {})), **_samples(folder.run)}
         for path, value in _paper(data, setting_name(folder.run, "defense")).items():
             if path in own and path not in (*VARIED, *varied) and own[path] != value:
                 found.setdefault((path, _text(value), _text(own[path])), {})[data] = None
     return [Difference(path, listing(list(data)), paper, here) for (path, paper, here), data in sorted(found.items())]
 
 
-def _samples(run: Mapping[str, Any]) -> dict[str, str]:
+def _samples(run: RunInfo) -> dict[str, str]:
     """Whether the data set was there as a whole, of runs that record it."""
-    record = run.get("data")
-    complete = record.get("complete") if isinstance(record, Mapping) else None
+    complete = run.get("data", {}).get("complete")
     return {SAMPLES: COMPLETE[complete]} if isinstance(complete, bool) else {}
 
 

@@ -28,8 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
 SCATTERED = ("updates", "codes")
 """What a scatter plot may be of."""
 
-OVER_ROUNDS = ("main_accuracy", "backdoor_accuracy", "false_positive_rate", "false_negative_rate",
-               "defense_seconds", "evaluate_seconds")  # fmt: skip
+OVER_ROUNDS = tuple(name for name, metric in METRICS.items() if metric.read_round)
 """The metrics that every round has, for curves."""
 
 

@@ -12,7 +12,8 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from snowball.errors import RunError, SettingError, SnowballError
-from snowball.records.run import CODES, PAIRS, Record, RunFolder
+from snowball.records.rounds import CODES, PAIRS, RoundRecord
+from snowball.records.run import RunFolder
 from snowball.report.figure_spec import Request, read_request
 from snowball.report.runs import ABSENT, noting
 from snowball.report.sweeps import METRICS, Run, Sweep, mixed
@@ -111,7 +112,7 @@ class Figure:
     logarithmic: tuple[Literal["x", "y"], ...] = ()
 
 
-Rounds = Callable[[Run], Mapping[int, Record]]
+Rounds = Callable[[Run], Mapping[int, RoundRecord]]
 """Gives a run's rounds by their numbers; none of a run that is not finished or cannot be read."""
 
 
@@ -163,7 +164,7 @@ def _reader(faults: list[str] | None) -> Rounds:
     """Reads rounds once, without the facts that no figure shows; what cannot be read is a fault."""
 
     @cache
-    def read(folder: Path) -> Mapping[int, Record]:
+    def read(folder: Path) -> Mapping[int, RoundRecord]:
         with noting(faults):
             rounds = RunFolder.open(folder).rounds()
             return {record["round"]: record | {"facts": shown_facts(record)} for record in rounds}
@@ -172,7 +173,7 @@ def _reader(faults: list[str] | None) -> Rounds:
     return lambda run: read(run.folder) if _is_finished(run) else {}
 
 
-def shown_facts(record: Record) -> dict[str, Any]:
+def shown_facts(record: RoundRecord) -> dict[str, Any]:
     """The facts of a round that figures show."""
     return {name: record["facts"][name] for name in CODES if isinstance(record["facts"].get(name), list)}
 
@@ -220,9 +221,9 @@ def _cells(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -
 
 
 def _curves(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds) -> tuple[Series, ...]:
-    lines = (
-        (name, _over_rounds(alike, rounds, partial(_metric, metric))) for name, alike in grouped(runs, request.series)
-    )
+    if (read := METRICS[metric].read_round) is None:
+        return ()  # which no request asks for
+    lines = ((name, _over_rounds(alike, rounds, read)) for name, alike in grouped(runs, request.series))
     return tuple(Series(str(name), line) for name, line in lines if line)
 
 
@@ -241,14 +242,11 @@ def _scatter(runs: Sequence[Run], request: Request, metric: str, rounds: Rounds)
     if record is None:
         raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {last}")
     marks: dict[str, list[Point]] = {name: [] for name in MARKS.values()}
-    places = record["map"] or () if request.of == "updates" else zip(*record["facts"].values(), strict=False)
-    for bad, chosen, place in zip(record["malicious"], record["elected"], places, strict=False):
-        if (
-            place
-            and len(place) == 2
-            and all(isinstance(number, int | float) and abs(number) <= HIGHEST for number in place)
-        ):
-            marks[MARKS[bad, chosen]].append(Point(place[0], place[1], None, (run.name,)))
+    points = record["map"] or () if request.of == "updates" else zip(*record["facts"].values(), strict=False)
+    for bad, chosen, point in zip(record["malicious"], record["elected"], points, strict=False):
+        drawn = [number for number in point or () if isinstance(number, int | float) and abs(number) <= HIGHEST]
+        if len(drawn) == len(point or ()) == 2:
+            marks[MARKS[bad, chosen]].append(Point(drawn[0], drawn[1], None, (run.name,)))
     return tuple(Series(name, tuple(points)) for name, points in marks.items() if points)
 
 
@@ -269,16 +267,13 @@ MAKERS: dict[str, Callable[[Sequence[Run], Request, str, Rounds], tuple[Series, 
 }
 
 
-def _metric(name: str, record: Record) -> float | None:
-    number: float | None = record["seconds"].get(METRICS[name].where[-1]) if METRICS[name].timed else record[name]
-    return number
-
-
-def _distance(pair: str, record: Record) -> float | None:
+def _distance(pair: str, record: RoundRecord) -> float | None:
     return (record["distances"] or {}).get(pair)
 
 
-def _over_rounds(runs: Sequence[Run], rounds: Rounds, number_of: Callable[[Record], float | None]) -> tuple[Point, ...]:
+def _over_rounds(
+    runs: Sequence[Run], rounds: Rounds, number_of: Callable[[RoundRecord], float | None]
+) -> tuple[Point, ...]:
     """A point for every round that a run has."""
     numbers = {run.name: {number: number_of(record) for number, record in rounds(run).items()} for run in runs}
     every = sorted({number for own in numbers.values() for number in own})

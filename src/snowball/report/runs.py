@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records.files import conform, read_lines
-from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, summarise
+from snowball.records.files import read_lines
+from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, RunInfo
+from snowball.records.summary import Summary, summarise
 from snowball.records.sweep import MANIFESTS
 
 STAGES = ("train", "defense", "evaluate")
 """What a round's time is made of; other times of a record are parts of these."""
-
-MOST_SECONDS = 1e9
-"""A time that is believed."""
 
 ABSENT = "–"  # noqa: RUF001
 
@@ -136,61 +134,6 @@ def count_rounds(folder: RunFolder) -> int:
     return sum(1 for _ in read_lines(folder.path / ROUNDS))
 
 
-def read_summary(folder: RunFolder) -> dict[str, Any] | None:
-    """How the run ended, None while it has not; a summary that lacks something is an error.
-
-    `top_down` may be missing: summaries of earlier versions have none.
-    """
-    if (summary := folder.summary()) is None:
-        return None
-    unless_given: dict[str, Any] = {"dropped": {}, "kept": []}
-    said = f"{folder.path / SUMMARY} is of another version"
-    conform(summary, SUMMARY_FIELDS, said, {**unless_given, "top_down": None})
-    return {**unless_given, **summary}
-
-
-def _is_headline(value: Any) -> bool:
-    accuracies = ("main_accuracy", "backdoor_accuracy")
-    return value is None or (
-        isinstance(value, dict)
-        and isinstance(value.get("round"), int)
-        and all(name in value and _is_share(value[name]) for name in accuracies)
-    )
-
-
-def _is_top_down(value: Any) -> bool:
-    rates = ("false_positive_rate", "false_negative_rate")
-    return value is None or (
-        isinstance(value, dict) and all(name in value and _is_share(value[name]) for name in rates)
-    )
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(count) is int and count > 0 for count in value.values())
-
-
-def _is_share(value: Any) -> bool:
-    return value is None or is_between(value, 1)
-
-
-def is_between(value: Any, most: float) -> bool:
-    """Whether it is a number from zero to this."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
-
-
-SUMMARY_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "best": _is_headline,
-    "last": _is_headline,
-    "false_positive_rate": _is_share,
-    "false_negative_rate": _is_share,
-    "top_down": _is_top_down,
-    "seconds": lambda value: isinstance(value, dict) and all(is_between(time, MOST_SECONDS) for time in value.values()),
-    "dropped": lambda value: isinstance(value, dict) and all(map(_are_counts, value.values())),
-    "kept": lambda value: isinstance(value, list) and all(type(round) is int for round in value),
-}
-"""What a summary holds, and the check of each."""
-
-
 def run_names(folders: Sequence[RunFolder]) -> list[str]:
     """The folders' own names, or as much of their paths as it takes to tell them apart."""
     paths = [folder.path.resolve() for folder in folders]
@@ -201,7 +144,7 @@ def run_names(folders: Sequence[RunFolder]) -> list[str]:
     return [path.relative_to(shared).as_posix() for path in paths]
 
 
-def distinct(folders: Sequence[RunFolder], pick: Callable[[dict[str, Any]], Any]) -> list[tuple[Any, list[str]]]:
+def distinct(folders: Sequence[RunFolder], pick: Callable[[RunInfo], Any]) -> list[tuple[Any, list[str]]]:
     """What is picked from the runs' records, each once, and the names of the runs that have it."""
     found: dict[str, tuple[Any, list[str]]] = {}
     for name, folder in zip(run_names(folders), folders, strict=True):
@@ -210,10 +153,9 @@ def distinct(folders: Sequence[RunFolder], pick: Callable[[dict[str, Any]], Any]
     return list(found.values())
 
 
-def setting_name(run: dict[str, Any], setting: str) -> str:
+def setting_name(run: RunInfo, setting: str) -> str:
     """The name of a run's defense, attack, ...: a plain string or an object that has a name."""
-    settings = run.get("settings")
-    value = settings.get(setting) if isinstance(settings, dict) else None
+    value = run.get("settings", {}).get(setting)
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) else ABSENT
 
@@ -221,31 +163,30 @@ def setting_name(run: dict[str, Any], setting: str) -> str:
 def _row(name: str, folder: RunFolder) -> Row:
     rounds = count_rounds(folder)
     summary, finished = _ending(folder, rounds)
-    best, last = summary["best"] or {}, summary["last"] or {}
+    best, last = summary.best, summary.last
     return Row(
         name=name,
         defense=setting_name(folder.run, "defense"),
         rounds=rounds,
         finished=finished,
-        best_round=best.get("round"),
-        best_main_accuracy=best.get("main_accuracy"),
-        best_backdoor_accuracy=best.get("backdoor_accuracy"),
-        last_main_accuracy=last.get("main_accuracy"),
-        last_backdoor_accuracy=last.get("backdoor_accuracy"),
-        false_positive_rate=summary["false_positive_rate"],
-        false_negative_rate=summary["false_negative_rate"],
-        seconds=sum(summary["seconds"].get(stage, 0.0) for stage in STAGES),
-        dropped=summary.get("dropped", {}),
-        kept=summary.get("kept", ()),
+        best_round=best and best.round,
+        best_main_accuracy=best and best.main_accuracy,
+        best_backdoor_accuracy=best and best.backdoor_accuracy,
+        last_main_accuracy=last and last.main_accuracy,
+        last_backdoor_accuracy=last and last.backdoor_accuracy,
+        false_positive_rate=summary.false_positive_rate,
+        false_negative_rate=summary.false_negative_rate,
+        seconds=sum(summary.seconds.get(stage, 0.0) for stage in STAGES),
+        dropped=summary.dropped,
+        kept=summary.kept,
     )
 
 
-def _ending(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], bool]:
-    """The summary of a run so far, and whether it is finished; one of other rounds or another version is made anew."""
-    settings = folder.run.get("settings")
-    whole = not isinstance(settings, dict) or settings.get("rounds", rounds) == rounds
+def _ending(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
+    """The summary of a run so far, and whether it is finished; one of other rounds or another version is made again."""
+    whole = folder.run.get("settings", {}).get("rounds", rounds) == rounds
     with suppress(RunError):
-        if whole and (summary := read_summary(folder)) is not None:
+        if whole and (summary := folder.summary()) is not None:
             return summary, True
     return summarise(folder.rounds()), whole and (folder.path / SUMMARY).exists()
 

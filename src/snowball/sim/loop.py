@@ -13,7 +13,7 @@ from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import Memory, State
 from snowball.records.files import finite
-from snowball.records.run import Record
+from snowball.records.rounds import RoundRecord
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
 from snowball.sim.cohort import draw, malicious_clients
@@ -36,7 +36,7 @@ def simulate(
     engine: Callable[[Federation], Engine] = Serial,
     state: State | None = None,
     observe: Observer | None = None,
-) -> Generator[Record]:
+) -> Generator[RoundRecord]:
     """Run the rounds that follow `state`, update it after each of them, and yield one record per round.
 
     Without a state, the run is rehearsed and starts with an untrained model.

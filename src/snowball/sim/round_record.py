@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.ops import main_directions, squared_distances
-from snowball.records.run import PAIRS, Record, error_rates
+from snowball.records.rounds import PAIRS, compute_error_rates
 from snowball.server import Outcome
 from snowball.updates import Updates
 
@@ -15,13 +15,13 @@ TIMES = "seconds."
 """What the names of a defense's times start with."""
 
 
-def election(malicious: Mapping[str, bool], outcome: Outcome) -> Record:
+def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
     """Who was there, who was elected, and why."""
     updates, products = outcome.updates, outcome.updates.products()
     infected = list(malicious.values())
     elected = align_rows(updates, outcome.elected.tolist(), malicious, False)
-    false_positive_rate, false_negative_rate = error_rates(infected, elected)
-    record = {
+    false_positive_rate, false_negative_rate = compute_error_rates(infected, elected)
+    record: dict[str, Any] = {
         "participants": list(malicious),
         "malicious": infected,
         "elected": elected,

@@ -13,7 +13,8 @@ from typing import Any
 from snowball.data.preview import preview
 from snowball.errors import RunError
 from snowball.records.checkpoint import State, load_state, save_state
-from snowball.records.run import CHECKPOINT, ROUNDS, RUN, Record, RunFolder, summarise
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
 from snowball.records.run_names import ADDED, without_added
 from snowball.settings import flat
 from snowball.sim.engines.base import Engine
@@ -30,7 +31,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     observe: Observer | None = None,
-) -> Iterator[Record]:
+) -> Iterator[RoundRecord]:
     """Simulate into a folder; every record is on disk, and its round in the checkpoint, before it is given."""
     federation = Federation.of(experiment)
     resumes = resume and (path / RUN).exists()
@@ -69,15 +70,15 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
         return False
     folder = RunFolder.open(path)
     refuse_other(folder, experiment)
-    rounds, summary = folder.rounds(), folder.summary() or {}
+    rounds = folder.rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
-    return complete and summary.keys() == summarise(rounds).keys()
+    return complete and folder.is_summarised(rounds)
 
 
 def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     """Refuse to go on with other settings than a run was started with."""
     settings = folder.run.get("settings")
-    if not isinstance(settings, dict):
+    if settings is None:
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start anew")
     before, now = (flat(without_added(each)) for each in (settings, experiment.settings()))
     former = {name: ADDED.get(name.rpartition(".")[2]) for name in {**before, **now}}
@@ -88,7 +89,7 @@ def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
         raise RunError(f"{folder.path} was started with {changes}: resume it with the same settings or go elsewhere")
 
 
-def describe(federation: Federation) -> dict[str, Any]:
+def describe(federation: Federation) -> RunInfo:
     """What run.json says: what was asked, of which code, on which machine, with which data."""
     experiment = federation.experiment
     return {

@@ -11,7 +11,7 @@ from snowball.defenses.snowball.gap import gap_clusters
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.errors import SettingError
-from snowball.records.run import CODES
+from snowball.records.rounds import CODES
 from snowball.rng import stream
 from snowball.testing import toy_round
 from snowball.updates import Layout, Updates

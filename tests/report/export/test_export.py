@@ -111,7 +111,7 @@ def test_seconds_are_no_percentages() -> None:
     timed = Cell({"defense_seconds": [0.5, 1.5]}, ["a", "b"], 2, {})
     grid = replace(GRID, metrics=["defense_seconds"], cells=[[timed] * 3] * 2, best=frozenset())
     assert "1 ± 0.707" in printed(grid)
-    assert legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense a round."
+    assert legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense per round."
 
 
 def test_the_legend_says_what_there_is() -> None:

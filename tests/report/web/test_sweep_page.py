@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from snowball.errors import RunError
-from snowball.records.run import Record, RunFolder
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunFolder
 from snowball.report import find_runs, write_html
 from snowball.report.compare import Difference, differences
 from snowball.report.sweeps import read_sweeps
@@ -231,8 +232,9 @@ def test_a_part_of_a_data_set_differs_and_other_data_has_nothing_to_compare() ->
 
 
 @pytest.mark.parametrize("odd", [None, 7, "x", [], {"data": 3}, {"rounds": {"a": [1]}, "data": {"name": "mnist"}}])
-def test_settings_of_wrong_types_are_no_difference(odd: Any) -> None:
-    assert differences([(run_of(odd, data=odd), ())]) == []
+def test_settings_of_wrong_types_are_no_difference(tmp_path: Path, odd: Any) -> None:
+    folder = RunFolder.create(tmp_path / "run", {"settings": odd, "data": odd})
+    assert differences([(folder, ())]) == []
 
 
 def test_all_settings_of_every_run_are_compared() -> None:
@@ -252,7 +254,7 @@ def test_a_hundred_runs_fit_on_a_page(tmp_path: Path) -> None:
     """30 rounds of 50 participants each, with Snowball's votes, scores and maps: no defense has more facts."""
     snowball_round = runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))["snowball_round"]
 
-    def make_round(at: At, number: int) -> Record:
+    def make_round(at: At, number: int) -> RoundRecord:
         return snowball_round(number + 30 * at["seed"]) | {"round": number}  # type: ignore[no-any-return]
 
     axes = {"defense.name": ["snowball"], "seed": list(range(100)), "rounds": [30]}

@@ -26,7 +26,7 @@ from snowball.defenses.snowball.layers import Layers, check_share, share_of, vot
 from snowball.defenses.snowball.top_down import Growth, grow
 from snowball.defenses.snowball.vae import VaeSettings
 from snowball.errors import SettingError
-from snowball.records.run import CODES
+from snowball.records.rounds import CODES
 from snowball.updates import Updates
 
 LEAST_VOTERS = 4

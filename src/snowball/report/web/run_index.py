@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from snowball.records.run import RunFolder
+from snowball.records.run import RunFolder, RunInfo
 from snowball.report.prose import outcome
 from snowball.report.runs import ABSENT, COLUMNS, Row, noting, run_names, setting_name, table
 from snowball.report.web.html import short
@@ -71,8 +71,7 @@ def catalogue(folders: Sequence[RunFolder], faults: list[str] | None) -> list[En
 
 
 def _entry(name: str, folder: RunFolder) -> Entry:
-    settings = folder.run.get("settings")
-    seed = folder.run.get("seed", settings.get("seed") if isinstance(settings, dict) else None)
+    seed = folder.run.get("seed", folder.run.get("settings", {}).get("seed"))
     return Entry(
         folder=folder,
         row=replace(table([folder])[0], name=name),
@@ -84,10 +83,10 @@ def _entry(name: str, folder: RunFolder) -> Entry:
     )
 
 
-def conditions(run: dict[str, Any]) -> str:
+def conditions(run: RunInfo) -> str:
     """A digest of a run's seed and settings but for its defense and number of rounds: alike where defenses compare."""
     settings = run.get("settings")
-    met = {**settings, "defense": None, "rounds": None} if isinstance(settings, dict) else settings
+    met = settings and {**settings, "defense": None, "rounds": None}
     return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from snowball.records.run import Record
+from snowball.records.rounds import RoundRecord
+from snowball.records.run import RunInfo
 from snowball.report.runs import STAGES
 from snowball.report.web.html import pack, short
 
@@ -15,17 +16,17 @@ DIGITS = 4
 """Of every number: no screen shows more, and a fifth of the page would be the next."""
 
 
-def packed(run: dict[str, Any], records: Sequence[Record]) -> str:
+def packed(run: RunInfo, records: Sequence[RoundRecord]) -> str:
     """A run's rounds and settings in letters."""
     return pack(json.dumps(block(run, records), separators=(",", ":")))
 
 
-def block(run: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+def block(run: RunInfo, records: Sequence[RoundRecord]) -> dict[str, Any]:
     """What the page draws of a run."""
     return {"rounds": [_round(record) for record in records], "settings": _settings(run)}
 
 
-def _round(record: Record) -> dict[str, Any]:
+def _round(record: RoundRecord) -> dict[str, Any]:
     columns, numbers = _facts(record)
     return {
         "round": record["round"],
@@ -45,7 +46,7 @@ def _round(record: Record) -> dict[str, Any]:
     }
 
 
-def _facts(record: Record) -> tuple[dict[str, list[Any]], dict[str, float]]:
+def _facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, float]]:
     """The facts that are a number a participant, and those that are one number; others have no place on the page."""
     names = [name for name in record["facts"] if not name.startswith("seconds.")]
     names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
@@ -67,6 +68,6 @@ def _is_column(fact: Any, length: int) -> bool:
     )
 
 
-def _settings(run: dict[str, Any]) -> str:
+def _settings(run: RunInfo) -> str:
     """A run's record but for its trigger, which has a place of its own on the page."""
     return json.dumps({name: value for name, value in run.items() if name != "trigger"}, indent=2)

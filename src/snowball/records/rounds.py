@@ -1,0 +1,114 @@
+"""The record of a round: one line of a run's rounds.jsonl."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NotRequired, TypedDict, cast
+
+from snowball.errors import RunError
+from snowball.records.checks import is_dict_of, is_fraction, is_list_of, is_number, is_optional, is_text
+from snowball.records.files import conform, loads
+
+PAIRS = ("benign", "between", "infected")
+"""The kinds of pairs of updates: both benign, one of them infected, both infected."""
+
+TOP_DOWN = "top_down"
+"""The name of a top-down election's time in a round's seconds; the number of a member may follow a dot."""
+
+CODES = ("code.first", "code.second")
+"""The facts that locate each participant in a VAE's latent space, along the two directions of largest variance."""
+
+
+class RoundRecord(TypedDict):
+    """What happened in a round, as plain JSON.
+
+    Accuracies and rates are fractions, or None if there is nothing to measure. Lists have one entry per participant.
+
+    Attributes:
+        round: from 1.
+        participants: client ids.
+        seconds: of the stages train, defense and evaluate, and of parts of them.
+        facts: the defense's evidence by name: a number, or a list; empty if the line has none.
+        map: [x, y] of each update, in two dimensions; None if the line has none.
+        distances: the mean distance between two updates by kind of pair, a key of `PAIRS`; None if there are no two.
+        dropped: {client: reason} of the participants that the defense was not given, the reason a key of
+            `snowball.records.audit.REASONS`; they are not elected, and None in facts and map. Only in such rounds.
+        kept: why the global model stays as it was, with nobody elected. Only in such rounds.
+    """
+
+    round: int
+    participants: list[str]
+    malicious: list[bool]
+    elected: list[bool]
+    main_accuracy: float | None
+    backdoor_accuracy: float | None
+    false_positive_rate: float | None
+    false_negative_rate: float | None
+    seconds: dict[str, float]
+    facts: dict[str, Any]
+    map: list[list[float | None] | None] | None
+    distances: dict[str, float | None] | None
+    dropped: NotRequired[dict[str, str]]
+    kept: NotRequired[str]
+
+
+def compute_error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[float | None, float | None]:
+    """Return infected elected among infected and benign left out among benign; None if there are none of them."""
+    counts = {(bad, chosen): 0 for bad in (True, False) for chosen in (True, False)}
+    for bad, chosen in zip(malicious, elected, strict=True):
+        counts[bool(bad), bool(chosen)] += 1
+    infected, benign = counts[True, True] + counts[True, False], counts[False, True] + counts[False, False]
+    return (
+        counts[True, True] / infected if infected else None,
+        counts[False, False] / benign if benign else None,
+    )
+
+
+def parse_round(line: bytes, where: str) -> RoundRecord:
+    """Parse a line of rounds.jsonl; `where` is named in what is wrong with it."""
+    fault = f"{where} is not a round's record"
+    record = conform(loads(line, where), FIELDS, fault, OPTIONAL)
+    conform(record, {name: fits for name, fits in RARE.items() if name in record}, fault)
+    for name in PARALLEL:
+        if record[name] is not None and len(record[name]) != len(record["participants"]):
+            counts = f"{len(record['participants'])} participants and {len(record[name])} of {name!r}"
+            raise RunError(f"{fault}: it has {counts}")
+    return cast(RoundRecord, record)
+
+
+def _is_point(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list) and len(value) == 2 and all(entry is None or is_number(entry) for entry in value)
+    )
+
+
+def _are_distances(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == set(PAIRS)
+        and all(entry is None or (is_number(entry) and entry >= 0) for entry in value.values())
+    )
+
+
+FIELDS: dict[str, Callable[[Any], bool]] = {
+    "round": lambda value: isinstance(value, int) and value >= 1,
+    "participants": is_list_of(str),
+    "malicious": is_list_of(bool),
+    "elected": is_list_of(bool),
+    "main_accuracy": is_fraction,
+    "backdoor_accuracy": is_fraction,
+    "false_positive_rate": is_fraction,
+    "false_negative_rate": is_fraction,
+    "seconds": is_dict_of(is_number),
+    "facts": lambda value: isinstance(value, dict),
+    "map": is_optional(lambda value: isinstance(value, list) and all(map(_is_point, value))),
+    "distances": is_optional(_are_distances),
+}
+"""The fields of a record, and the check of each."""
+
+OPTIONAL: dict[str, Any] = {"facts": {}, "map": None, "distances": None}
+"""The values of fields that a record may leave out."""
+
+RARE: dict[str, Callable[[Any], bool]] = {"dropped": is_dict_of(is_text), "kept": is_text}
+"""The fields that only the records of some rounds have, and the check of each."""
+
+PARALLEL = ("malicious", "elected", "map")
+"""Fields with one entry per participant."""
