@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from snowball.attacks import ATTACKS
-from snowball.data import DATASETS
 from snowball.defenses import DEFENSES
 from snowball.settings import own_fields
 
@@ -54,14 +53,6 @@ def test_the_tutorial_works_as_typed(
     assert backdoor[1] < 5
     assert f"    {left_out}\n" in (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     assert Path(report).is_file()
-
-
-def test_a_data_set_can_be_added(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        printed = follow(ROOT / "docs" / "add-a-data-set.md", capsys)
-    finally:
-        DATASETS.pop("digits", None)
-    assert [line.split()[0] for line in printed] == ["1", "2"]
 
 
 def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path) -> None:
