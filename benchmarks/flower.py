@@ -30,7 +30,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from machine import describe
 from snowball import defenses
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.integrations.flower import Guarded, GuardedFedAvg
 from snowball.models import build
 from snowball.rng import stream
@@ -92,8 +92,8 @@ def aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
 
 def training(model: torch.nn.Module) -> float:
     """Seconds of one client's local training: two epochs, as in the demo."""
-    split = load("mnist-sample").train[torch.arange(EXAMPLES)]
-    dataset = load("mnist-sample")
+    split = load_dataset("mnist-sample").train[torch.arange(EXAMPLES)]
+    dataset = load_dataset("mnist-sample")
     trainer = Trainer(model, TrainingSettings(epochs=2))
     inputs = dataset.normalise(split.inputs)
     return least(lambda: trainer.train(inputs, split.labels, 0.001, stream(0, "training")), 2)
@@ -103,7 +103,7 @@ def training(model: torch.nn.Module) -> float:
 def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """What a simulated client does to the global model, made once a process."""
     torch.set_num_threads(1)
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     model = build("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
     trainer = Trainer(model, TrainingSettings(epochs=epochs))
     split = dataset.train[torch.arange(examples)]
@@ -174,7 +174,7 @@ def simulated(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, fl
 def run() -> dict[str, Any]:
     """Measure every strategy."""
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # messages can only be made inside a task
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     model = build("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
     facts = {"clients": CLIENTS, "parameters": sum(parameter.numel() for parameter in model.parameters())}
     with one_thread():

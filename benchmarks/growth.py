@@ -32,7 +32,7 @@ import torch
 from elections import our_elections, write_rows
 from loading import owners
 from machine import PeakMemory, describe, family
-from snowball.data.sets.femnist import COMPLETE
+from snowball.data.sets.femnist import COMPLETE_SIZE
 from snowball.rng import numpy_stream
 from snowball.sim.engines.processes import Processes
 from snowball.sim.experiment import Experiment
@@ -101,7 +101,7 @@ def writers(size: int) -> Iterator[Case]:
 
 def make_writers(path: Path) -> None:
     """A file as the complete FEMNIST has it, of noise."""
-    count, images = COMPLETE
+    count, images = COMPLETE_SIZE
     rng = numpy_stream(0, "growth")
     pixels = rng.integers(0, 256, (images, 28, 28), np.uint8)
     names = np.array([f"f{number:04d}" for number in range(count)])

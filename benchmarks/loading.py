@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from machine import PeakMemory, describe
-from snowball.data import DATASETS, Dataset, TextDataset, load, where
-from snowball.data.partition import Parts, merged, natural
-from snowball.data.sets.femnist import COMPLETE as FEMNIST
+from snowball.data import DATASETS, Dataset, TextDataset, load_dataset, locate_dataset
+from snowball.data.partition import Parts, partition_merged, partition_natural
+from snowball.data.sets.femnist import COMPLETE_SIZE as FEMNIST
 from snowball.rng import numpy_stream, stream
 from snowball.sim.experiment import DataSettings
 from snowball.sim.federation import deal
@@ -39,7 +39,7 @@ def measure(name: str) -> Case:
     """Load a set in this process and deal it out; peaks are in times of its size."""
     with PeakMemory() as memory:
         start = perf_counter()
-        dataset = load(name)
+        dataset = load_dataset(name)
         seconds = perf_counter() - start
     size = sum(tensor.nbytes for tensor in tensors(dataset))
     peak = memory.growth["VmRSS"] * 2**20 / size if memory.growth else None
@@ -93,8 +93,12 @@ def made_up() -> list[Case]:
     writers, users = owners(*FEMNIST), owners(*SENT140)
     rng = numpy_stream(0, "loading")
     return [
-        {"name": "FEMNIST's size", "samples": len(writers), **timed("natural", lambda: natural(writers))},
-        {"name": "Sent140's size", "samples": len(users), **timed("merged", lambda: merged(users, MERGED, rng))},
+        {"name": "FEMNIST's size", "samples": len(writers), **timed("natural", lambda: partition_natural(writers))},
+        {
+            "name": "Sent140's size",
+            "samples": len(users),
+            **timed("merged", lambda: partition_merged(users, MERGED, rng)),
+        },
     ]
 
 
@@ -109,7 +113,7 @@ def run() -> dict[str, Any]:
     """Measure every set that is here."""
     with TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        cases = [loaded(name) for name in DATASETS if where(name)]
+        cases = [loaded(name) for name in DATASETS if locate_dataset(name)]
     return {"machine": describe(), "cases": [*cases, *made_up()]}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.rng import numpy_stream
 
@@ -20,7 +20,7 @@ def describe(parts: Parts, labels: torch.Tensor) -> tuple[float, float, float]:
 
 def main() -> None:
     """Print a line for each partition, alpha and seed."""
-    labels = load("mnist").train.labels
+    labels = load_dataset("mnist").train.labels
     for name in ("niid-bench", "dirichlet-plain"):
         for alpha in (0.5, 1.0):
             for seed in SEEDS:

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from machine import describe
 from operations import peak, step_operations
 from plain import plainly
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.models import build
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
@@ -40,7 +40,7 @@ PARTS = {
 
 def measure() -> dict[str, float]:
     """Microseconds of a step's parts, the run of several that took least."""
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     inputs, labels = dataset.normalise(dataset.train.inputs[:SAMPLES]), dataset.train.labels[:SAMPLES]
     trainer = Trainer(fresh(), TrainingSettings(epochs=1, batch=BATCH))
     trainer.load(torch.cat([weight.detach().flatten() for weight in fresh().parameters()]))
@@ -71,7 +71,7 @@ def shared_out(times: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 def preparation() -> float:
     """Microseconds to have a client's samples ready, for each of the steps of an epoch over them."""
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     own = torch.randperm(len(dataset.train.labels), generator=stream(0, "client"))[:SAMPLES]
 
     def prepare(_: None) -> None:

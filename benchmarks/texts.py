@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from snowball.data import Split, load, where
-from snowball.data.sets.sent140 import sources_of, tweets
+from snowball.data import Split, load_dataset, locate_dataset
+from snowball.data.sets.sent140 import list_sources, read_tweets
 from snowball.data.text import NO_WORD, TOKENISERS
 from timing import Case
 
@@ -21,13 +21,13 @@ SETS, PARTS = ("sent140", "sent140-users"), ("train", "test")
 
 def measure(name: str) -> list[Case]:
     """Both splits of a set."""
-    datasets = [load(name, tokeniser) for tokeniser in TOKENISERS]
-    location = where(name)
+    datasets = [load_dataset(name, tokeniser) for tokeniser in TOKENISERS]
+    location = locate_dataset(name)
     assert location is not None
     cases = []
-    for part, source in zip(PARTS, sources_of(location.path), strict=True):
+    for part, source in zip(PARTS, list_sources(location.path), strict=True):
         splits = [getattr(dataset, part) for dataset in datasets]
-        texts = [text for _, _, text in tweets(*source)]
+        texts = [text for _, _, text in read_tweets(*source)]
         found = {"found": [found_share(split) for split in splits], "moved": moved_share(splits[0])}
         cases.append({"name": name, "part": part, "texts": len(texts), **found, **compare(texts)})
     return cases
@@ -57,4 +57,4 @@ def compare(texts: Sequence[str]) -> Case:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"cases": [case for name in SETS if where(name) for case in measure(name)]}, indent=1))
+    print(json.dumps({"cases": [case for name in SETS if locate_dataset(name) for case in measure(name)]}, indent=1))

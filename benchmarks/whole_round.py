@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import plain
 import reference
 from elections import CLUSTERS, first_seats, growth_seats
-from snowball.data import where
+from snowball.data import locate_dataset
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.records.checkpoint import load_state, save_state
 from snowball.records.run import CHECKPOINT, RunFolder
@@ -67,7 +67,7 @@ REPEATS = 3
 
 def setting(quick: bool, *assignments: str) -> Experiment:
     """The preset, on what data there is; in a quick run with fewer clients."""
-    data = ("data.name=mnist-sample",) if where("mnist") is None else ()
+    data = ("data.name=mnist-sample",) if locate_dataset("mnist") is None else ()
     return load(PRESET, [*data, *(QUICK if quick else ()), *assignments])
 
 
@@ -253,7 +253,7 @@ main()
 
 def start_up_case(quick: bool) -> Case:
     """Seconds until `snowball run` trains its first client, beside those of a process that only imports torch."""
-    data = "mnist-sample" if where("mnist") is None else "mnist"
+    data = "mnist-sample" if locate_dataset("mnist") is None else "mnist"
     repeats = 1 if quick else REPEATS
     with TemporaryDirectory() as folder:
         command = ["run", PRESET, "--set", f"data.name={data}", "--out", str(Path(folder) / "run"), "--overwrite"]

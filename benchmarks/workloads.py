@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from snowball.data import Split
 from snowball.data.sets.sent140 import SENT140, TEST_FILE
-from snowball.data.text import LENGTH, TRIGGER_WORD
+from snowball.data.text import TRIGGER_WORD, WORDS_PER_TEXT
 from snowball.rng import numpy_stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -95,7 +95,7 @@ def make_up(folder: Path) -> None:
 
 def write_texts(path: Path, words: list[str], count: int, rng: np.random.Generator) -> None:
     """A file of so many texts of random words, every other one positive."""
-    numbers = rng.integers(0, len(words), (count, LENGTH))
+    numbers = rng.integers(0, len(words), (count, WORDS_PER_TEXT))
     with gzip.open(path, "wt", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["label", "text"])

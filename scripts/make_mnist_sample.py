@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from snowball.data import Split, load
+from snowball.data import Split, load_dataset
 from snowball.rng import numpy_stream
 
 SAMPLE = Path(__file__).parents[1] / "src" / "snowball" / "data" / "sample" / "mnist.npz"
@@ -40,7 +40,7 @@ def write(path: Path, train: Split, test: Split) -> None:
 
 def main() -> None:
     """Make the sample, and refuse to ship anything but a small part of the real thing."""
-    mnist = load("mnist")
+    mnist = load_dataset("mnist")
     if not mnist.provenance["complete"]:
         raise SystemExit("this copy of MNIST is not the complete one")
     write(SAMPLE, balanced(mnist.train, TRAIN_PER_CLASS, "train"), balanced(mnist.test, TEST_PER_CLASS, "test"))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from snowball.data import Dataset, Split, load
+from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS
 from snowball.models import Cnn
 from snowball.rng import numpy_stream, stream
@@ -70,7 +70,7 @@ def main() -> None:
     """Train and answer in every round."""
     settings = parse_arguments()
     flare.init()
-    site, dataset, model = flare.get_site_name(), load("mnist-sample"), Cnn(**NETWORK)
+    site, dataset, model = flare.get_site_name(), load_dataset("mnist-sample"), Cnn(**NETWORK)
     split = take_share(dataset, site, settings.sites, settings.examples)
     while flare.is_running():
         received = flare.receive()

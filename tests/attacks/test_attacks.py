@@ -203,7 +203,7 @@ def test_what_a_data_set_cannot_have_is_refused() -> None:
         set_up_attack(LabelFlip(source=12, target=1), IMAGES)
     with pytest.raises(SettingError, match=r"attack\.trigger = 'squar' is not known; there are white-square"):
         set_up_attack(CBA(trigger="squar"), IMAGES)
-    with pytest.raises(SettingError, match="pixels are no trigger for the samples of toy texts"):
+    with pytest.raises(SettingError, match="pixels cannot be a trigger on toy texts"):
         set_up_attack(CBA(target=1), make_toy_texts())
 
 

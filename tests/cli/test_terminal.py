@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from snowball.cli.terminal import INKS, blocks, show
-from snowball.data.preview import Pictures, Preview, Words, preview_of
+from snowball.data.preview import ImageSample, Preview, TextSample, load_preview
 
 ESCAPE = re.compile(r"\x1b\[([\d;]*)m")
 
@@ -23,7 +23,7 @@ def image(*rows: list[int], channels: int = 1) -> torch.Tensor:
 
 
 def preview_with(clean: torch.Tensor, stamped: torch.Tensor, target: int | None = None) -> Preview:
-    return Preview("spot", "a spot", "toy[b]", 4, target, Pictures(clean, stamped))
+    return Preview("spot", "a spot", "toy[b]", 4, target, ImageSample(clean, stamped))
 
 
 def test_two_rows_of_pixels_are_a_line_of_half_blocks() -> None:
@@ -42,16 +42,16 @@ def test_colours_are_the_pixels() -> None:
 
 @pytest.mark.parametrize(("colours", "options"), [(None, {}), ("standard", {}), ("truecolor", {"no_color": True})])
 def test_where_there_are_no_colours_there_are_letters(colours: str | None, options: dict[str, bool]) -> None:
-    output = ESCAPE.sub("", printed(preview_of("white-square"), colours=colours, **options))
+    output = ESCAPE.sub("", printed(load_preview("white-square"), colours=colours, **options))
     assert "▀" not in output
     assert "9 of 784 pixels change; @ is white" in output
     assert output.count("   @@@ │\n") == 3
 
 
 def test_letters_are_twice_as_wide_where_there_is_room() -> None:
-    assert "@@@@@@  │\n" in printed(preview_of("white-square"), width=118)
-    assert "@@@@@@  │\n" not in printed(preview_of("white-square"), width=117)
-    assert max(map(len, printed(preview_of("white-square"), width=118).splitlines())) <= 118
+    assert "@@@@@@  │\n" in printed(load_preview("white-square"), width=118)
+    assert "@@@@@@  │\n" not in printed(load_preview("white-square"), width=117)
+    assert max(map(len, printed(load_preview("white-square"), width=118).splitlines())) <= 118
 
 
 def test_paper_takes_no_ink_whether_it_is_black_or_white() -> None:
@@ -69,28 +69,28 @@ def test_all_grey_levels_have_a_letter() -> None:
 
 
 def test_a_sample_that_hides_the_trigger_is_said() -> None:
-    assert "0 of 784 pixels change: this sample shows nothing of the trigger" in printed(preview_of("black-square"))
+    assert "0 of 784 pixels change: this sample shows nothing of the trigger" in printed(load_preview("black-square"))
 
 
 def test_parts_are_shown_where_there_are_some() -> None:
-    assert [name in printed(preview_of("white-square")) for name in ("part 1", "part 3", "part 4")] == [
+    assert [name in printed(load_preview("white-square")) for name in ("part 1", "part 3", "part 4")] == [
         True,
         True,
         False,
     ]
-    assert "part" not in printed(preview_of("noise"))
+    assert "part" not in printed(load_preview("noise"))
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 @pytest.mark.parametrize("colours", [None, "256", "truecolor"])
 def test_any_width_will_do(width: int, colours: str | None) -> None:
     for name in ("white-square", "word"):
-        lines = ESCAPE.sub("", printed(preview_of(name), width, colours)).splitlines()
+        lines = ESCAPE.sub("", printed(load_preview(name), width, colours)).splitlines()
         assert max(map(len, lines)) <= width
 
 
 def test_a_text_is_shown_before_and_after_and_names_are_no_markup() -> None:
-    words = Words(("all", "[bold]is", "well"), ("all", "[bold]is", "BD"))
+    words = TextSample(("all", "[bold]is", "well"), ("all", "[bold]is", "BD"))
     output = printed(Preview("word", "a word", "toy[b]", 1, 0, words))
     assert [line.rstrip() for line in output.splitlines()] == [
         "word: a word",

@@ -39,6 +39,6 @@ def test_normalising_works_a_channel_and_leaves_the_input() -> None:
 def test_noise_covers_all_that_a_pixel_can_be() -> None:
     split = small_split()
     data = ImageDataset("toy", 4, split, split, provenance={}, mean=(0.5, 0.25), std=(0.5, 2.0))
-    noise = data.random_inputs(500, torch.Generator().manual_seed(0))
+    noise = data.draw_inputs(500, torch.Generator().manual_seed(0))
     assert (noise.shape, noise.dtype) == ((500, 2, 2, 2), torch.uint8)
     assert noise.unique().tolist() == list(range(256))

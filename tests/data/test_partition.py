@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.data.partition import PARTITIONS, Parts, dirichlet_plain, iid, merged, natural, niid_bench, pathological
+from snowball.data.partition import (
+    PARTITIONS,
+    Parts,
+    partition_dirichlet_plain,
+    partition_iid,
+    partition_merged,
+    partition_natural,
+    partition_niid_bench,
+    partition_pathological,
+)
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
 
@@ -43,21 +52,28 @@ def same(first: Parts, second: Parts) -> bool:
 
 
 def test_the_table_holds_every_partition() -> None:
-    assert list(PARTITIONS.values()) == [iid, niid_bench, dirichlet_plain, pathological, natural, merged]
+    assert list(PARTITIONS.values()) == [
+        partition_iid,
+        partition_niid_bench,
+        partition_dirichlet_plain,
+        partition_pathological,
+        partition_natural,
+        partition_merged,
+    ]
 
 
 @given(some_labels, some_clients, some_seeds)
 def test_iid_deals_everything_out_evenly(labels: Tensor, clients: int, seed: int) -> None:
     if len(labels) < clients:
         with pytest.raises(SettingError, match="too few"):
-            iid(labels, clients, numpy_stream(seed))
+            partition_iid(labels, clients, numpy_stream(seed))
         return
-    parts = iid(labels, clients, numpy_stream(seed))
+    parts = partition_iid(labels, clients, numpy_stream(seed))
     sizes = [len(part) for part in parts]
     assert covers_once(parts, len(labels))
     assert len(parts) == clients
     assert max(sizes) - min(sizes) <= 1
-    assert same(parts, iid(labels, clients, numpy_stream(seed)))
+    assert same(parts, partition_iid(labels, clients, numpy_stream(seed)))
 
 
 @settings(deadline=None)
@@ -67,13 +83,13 @@ def test_plain_dirichlet_deals_everything_out_and_keeps_the_minimum(
 ) -> None:
     if len(labels) < clients * minimum:
         with pytest.raises(SettingError, match=f"{len(labels)} samples are too few for {clients} clients"):
-            dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
+            partition_dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
         return
-    parts = dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
+    parts = partition_dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum)
     assert covers_once(parts, len(labels))
     assert len(parts) == clients
     assert min(len(part) for part in parts) >= minimum
-    assert same(parts, dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum))
+    assert same(parts, partition_dirichlet_plain(labels, clients, numpy_stream(seed), alpha, minimum))
 
 
 @given(some_labels, some_clients, some_seeds, st.integers(1, 6))
@@ -81,7 +97,7 @@ def test_pathological_gives_every_client_exactly_its_classes(
     labels: Tensor, clients: int, seed: int, per_client: int
 ) -> None:
     try:
-        parts = pathological(labels, clients, numpy_stream(seed), per_client)
+        parts = partition_pathological(labels, clients, numpy_stream(seed), per_client)
     except SettingError:
         present = labels.bincount()[labels.bincount() > 0]
         holders = -(-clients * per_client // len(present))  # of the class with the most
@@ -89,7 +105,7 @@ def test_pathological_gives_every_client_exactly_its_classes(
         return
     assert covers_once(parts, len(labels))
     assert [len(labels[part].unique()) for part in parts] == [per_client] * clients
-    assert same(parts, pathological(labels, clients, numpy_stream(seed), per_client))
+    assert same(parts, partition_pathological(labels, clients, numpy_stream(seed), per_client))
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 8))
@@ -98,32 +114,32 @@ def test_natural_keeps_whole_clients_or_none_of_them(owners: list[int], minimum:
     counts = {owner: owners.count(owner) for owner in sorted(set(owners))}
     expected = [owner for owner, count in counts.items() if count >= minimum]
     if not expected:
-        with pytest.raises(SettingError, match=f"none of the {len(counts)} clients has the {minimum} samples"):
-            natural(groups, minimum)
+        with pytest.raises(SettingError, match=f"none of the {len(counts)} natural clients has {minimum} samples"):
+            partition_natural(groups, minimum)
         return
-    parts = natural(groups, minimum)
+    parts = partition_natural(groups, minimum)
     assert [groups[part].unique().tolist() for part in parts] == [[owner] for owner in expected]
     assert [len(part) for part in parts] == [counts[owner] for owner in expected]
 
 
 def test_natural_without_a_minimum_leaves_nothing_out() -> None:
-    assert covers_once(natural(torch.tensor([7, 3, 7, 9])), 4)
+    assert covers_once(partition_natural(torch.tensor([7, 3, 7, 9])), 4)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=90), some_clients, some_seeds)
 def test_merged_puts_whole_clients_together_evenly(owners: list[int], clients: int, seed: int) -> None:
     groups, total = torch.tensor(owners), len(set(owners))
     if total < clients:
-        with pytest.raises(SettingError, match=f"{total} clients that the data came with cannot .* into {clients}"):
-            merged(groups, clients, numpy_stream(seed))
+        with pytest.raises(SettingError, match=f"{total} natural clients cannot be merged into {clients}"):
+            partition_merged(groups, clients, numpy_stream(seed))
         return
-    parts = merged(groups, clients, numpy_stream(seed))
+    parts = partition_merged(groups, clients, numpy_stream(seed))
     assert covers_once(parts, len(groups))
     held = [set(groups[part].tolist()) for part in parts]
     assert len(held) == clients
     assert sum(map(len, held)) == total  # nobody is in two clients
     assert max(map(len, held)) - min(map(len, held)) <= 1
-    assert same(parts, merged(groups, clients, numpy_stream(seed)))
+    assert same(parts, partition_merged(groups, clients, numpy_stream(seed)))
 
 
 @pytest.mark.parametrize("name", ["iid", "niid-bench", "dirichlet-plain", "pathological", "merged"])
@@ -133,13 +149,15 @@ def test_another_seed_deals_otherwise(name: str) -> None:
 
 
 def test_many_clients_and_a_small_alpha_end_at_the_minimum() -> None:
-    parts = dirichlet_plain(BALANCED, 200, numpy_stream(3), alpha=0.1, minimum=25)  # all that there is
+    parts = partition_dirichlet_plain(BALANCED, 200, numpy_stream(3), alpha=0.1, minimum=25)  # all that there is
     assert [len(part) for part in parts] == [25] * 200
 
 
 def test_a_smaller_alpha_is_more_skewed_even_where_many_are_topped_up() -> None:
     def top_share(alpha: float) -> float:
-        counts = histograms(dirichlet_plain(BALANCED, 100, numpy_stream(5), alpha, minimum=10), BALANCED).double()
+        counts = histograms(
+            partition_dirichlet_plain(BALANCED, 100, numpy_stream(5), alpha, minimum=10), BALANCED
+        ).double()
         return float((counts.max(1).values / counts.sum(1)).mean())
 
     shares = [top_share(alpha) for alpha in (0.05, 0.1, 0.5, 5, 500)]
@@ -151,8 +169,8 @@ def test_a_smaller_alpha_is_more_skewed_even_where_many_are_topped_up() -> None:
 def test_topping_up_takes_what_the_largest_has_most_of() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10)
     for seed in range(20):
-        before = histograms(dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=0), labels)
-        after = histograms(dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=20), labels)
+        before = histograms(partition_dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=0), labels)
+        after = histograms(partition_dirichlet_plain(labels, 2, numpy_stream(seed), 0.05, minimum=20), labels)
         small = int(before.sum(1).argmin())
         if before[small].sum() >= 20:
             assert torch.equal(before, after)
@@ -165,7 +183,7 @@ def test_class_shares_have_the_moments_of_the_dirichlet_distribution() -> None:
     clients, alpha, draws = 5, 0.5, 400
     counts = torch.stack(
         [
-            histograms(dirichlet_plain(BALANCED, clients, numpy_stream(seed), alpha, minimum=0), BALANCED)
+            histograms(partition_dirichlet_plain(BALANCED, clients, numpy_stream(seed), alpha, minimum=0), BALANCED)
             for seed in range(draws)
         ]
     )
@@ -177,13 +195,13 @@ def test_class_shares_have_the_moments_of_the_dirichlet_distribution() -> None:
 
 
 def test_pathological_spreads_classes_and_pairs_them_at_random() -> None:
-    counts = histograms(pathological(BALANCED, 50, numpy_stream(1), 2), BALANCED)
+    counts = histograms(partition_pathological(BALANCED, 50, numpy_stream(1), 2), BALANCED)
     assert (counts > 0).sum(0).tolist() == [10] * CLASSES  # holders of each class
     assert len({tuple(row.nonzero().flatten().tolist()) for row in counts}) > 10
 
 
 def test_iid_clients_look_like_the_whole() -> None:
-    counts = histograms(iid(BALANCED, 5, numpy_stream(1)), BALANCED)
+    counts = histograms(partition_iid(BALANCED, 5, numpy_stream(1)), BALANCED)
     assert (counts - 100).abs().max() < 45
 
 
@@ -191,13 +209,13 @@ def test_iid_clients_look_like_the_whole() -> None:
 @given(some_labels, some_clients, some_seeds, st.sampled_from([1e-9, 0.01, 0.1, 0.5, 1, 1e4]))
 def test_niid_bench_deals_everything_out(labels: Tensor, clients: int, seed: int, alpha: float) -> None:
     try:
-        parts = niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0)
+        parts = partition_niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0)
     except SettingError:
         assert alpha == 1e-9  # a single client takes a class, and it may be one that has its share already
         return
     assert covers_once(parts, len(labels))
     assert len(parts) == clients
-    assert same(parts, niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0))
+    assert same(parts, partition_niid_bench(labels, clients, numpy_stream(seed), alpha, minimum=0))
 
 
 def li_et_al(labels: np.ndarray, clients: int, alpha: float, minimum: int, rng: np.random.Generator) -> np.ndarray:
@@ -229,9 +247,14 @@ def describe_split(counts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_niid_bench_splits_as_an_independent_implementation_does(alpha: float) -> None:
     labels, clients, seeds = torch.arange(12_000) % CLASSES, 100, range(20)
-    ours = [histograms(niid_bench(labels, clients, numpy_stream(seed), alpha), labels).numpy() for seed in seeds]
+    ours = [
+        histograms(partition_niid_bench(labels, clients, numpy_stream(seed), alpha), labels).numpy() for seed in seeds
+    ]
     theirs = [li_et_al(labels.numpy(), clients, alpha, 20, np.random.default_rng(seed)) for seed in seeds]
-    plain = [histograms(dirichlet_plain(labels, clients, numpy_stream(seed), alpha), labels).numpy() for seed in seeds]
+    plain = [
+        histograms(partition_dirichlet_plain(labels, clients, numpy_stream(seed), alpha), labels).numpy()
+        for seed in seeds
+    ]
     found, expected, other = (np.array([describe_split(counts) for counts in some]) for some in (ours, theirs, plain))
     error = 4 * np.hypot(found.std(0), expected.std(0)) / np.sqrt(len(seeds))  # four standard errors
     assert (np.abs(found.mean(0) - expected.mean(0)) < error).all()
@@ -242,7 +265,7 @@ def test_niid_bench_splits_as_an_independent_implementation_does(alpha: float) -
 def test_niid_bench_gives_no_more_to_who_has_its_share() -> None:
     labels = torch.arange(6000) // 600  # class by class, as they are dealt
     for seed in range(5):
-        counts = histograms(niid_bench(labels, 60, numpy_stream(seed), 0.5), labels)
+        counts = histograms(partition_niid_bench(labels, 60, numpy_stream(seed), 0.5), labels)
         before = counts.cumsum(1) - counts  # what a client had when a class was dealt
         assert not counts[:-1][before[:-1] >= 100].any()  # the last client takes what rounding leaves over
 
@@ -252,25 +275,25 @@ def test_a_minimum_that_no_draw_reaches_is_refused(monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         SettingError, match=r"no draw of 100 gave each of 100 clients 45 of the 5000 samples at alpha = 0\.1: lower"
     ):
-        niid_bench(BALANCED, 100, numpy_stream(1), 0.1, minimum=45)
+        partition_niid_bench(BALANCED, 100, numpy_stream(1), 0.1, minimum=45)
 
 
-@pytest.mark.parametrize("partition", [niid_bench, dirichlet_plain])
+@pytest.mark.parametrize("partition", [partition_niid_bench, partition_dirichlet_plain])
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan"), 1e308])
 def test_an_impossible_alpha_is_refused(partition: Callable[..., Parts], alpha: float) -> None:
-    with pytest.raises(SettingError, match="alpha must be positive and finite"):
+    with pytest.raises(SettingError, match="clients must be positive and finite, got alpha"):
         partition(BALANCED, 20, numpy_stream(1), alpha)
 
 
 @pytest.mark.parametrize("name", ["iid", "niid-bench", "dirichlet-plain", "pathological", "merged"])
 @pytest.mark.parametrize("clients", [0, -3])
 def test_nobody_to_deal_to_is_refused(name: str, clients: int) -> None:
-    with pytest.raises(SettingError, match="clients"):
+    with pytest.raises(SettingError, match=r"clients (must be at least 1|cannot be merged)"):
         PARTITIONS[name](BALANCED, clients, numpy_stream(1))
 
 
 def test_more_classes_than_clients_can_hold_is_refused() -> None:
-    with pytest.raises(SettingError, match="4 clients of 2 classes each cannot share out 10 classes"):
-        pathological(BALANCED, 4, numpy_stream(1), 2)
+    with pytest.raises(SettingError, match="4 clients of 2 classes each cannot cover 10 classes"):
+        partition_pathological(BALANCED, 4, numpy_stream(1), 2)
     with pytest.raises(SettingError, match="too few for its"):
-        pathological(torch.tensor([0] * 100 + [1]), 3, numpy_stream(1), 2)
+        partition_pathological(torch.tensor([0] * 100 + [1]), 3, numpy_stream(1), 2)

@@ -8,9 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.data import Dataset, ImageDataset, Split, load
-from snowball.data.io.png import BACKGROUND, GAP, encode, enlarge, strip
-from snowball.data.preview import EXAMPLE, MARGIN, MOST, Pictures, Words, preview, preview_of, sheet
+from snowball.data import Dataset, ImageDataset, Split, load_dataset
+from snowball.data.io.png import BACKGROUND_VALUE, GAP_PIXELS, encode_png, enlarge_image, join_images
+from snowball.data.preview import (
+    EXAMPLE_TEXT,
+    MARGIN_PIXELS,
+    MAX_PARTS,
+    ImageSample,
+    TextSample,
+    load_preview,
+    make_preview,
+    render_sheet,
+)
 from snowball.data.triggers import TRIGGERS, PixelPatch, Token, TriggerInfo
 from snowball.errors import SettingError
 from snowball.testing import make_toy_images, make_toy_texts
@@ -42,81 +51,88 @@ def random_image(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 5, 7), (1, 1, 1), (3, 40, 300)])
 def test_a_file_holds_the_pixels(shape: tuple[int, ...]) -> None:
-    assert torch.equal(decode(encode(random_image(*shape))), random_image(*shape))
+    assert torch.equal(decode(encode_png(random_image(*shape))), random_image(*shape))
 
 
 def test_of_channels_that_are_no_colours_the_first_is_shown() -> None:
-    assert torch.equal(decode(encode(random_image(2, 4, 4))), random_image(2, 4, 4)[:1])
+    assert torch.equal(decode(encode_png(random_image(2, 4, 4))), random_image(2, 4, 4)[:1])
 
 
 def test_enlarged_pixels_are_squares() -> None:
-    assert enlarge(torch.tensor([[[1, 2]]]), 2).tolist() == [[[1, 1, 2, 2], [1, 1, 2, 2]]]
+    assert enlarge_image(torch.tensor([[[1, 2]]]), 2).tolist() == [[[1, 1, 2, 2], [1, 1, 2, 2]]]
 
 
 def test_a_strip_has_images_of_any_height_side_by_side() -> None:
     low, high = torch.full((1, 1, 2), 7, dtype=torch.uint8), torch.full((1, 3, 1), 9, dtype=torch.uint8)
-    joined = strip([low, high])
-    assert joined.shape == (1, 3 + 2 * GAP, 3 + 4 * GAP)
-    assert joined[0, GAP].tolist() == [BACKGROUND] * GAP + [7, 7] + [BACKGROUND] * 2 * GAP + [9] + [BACKGROUND] * GAP
+    joined = join_images([low, high])
+    assert joined.shape == (1, 3 + 2 * GAP_PIXELS, 3 + 4 * GAP_PIXELS)
+    assert (
+        joined[0, GAP_PIXELS].tolist()
+        == [BACKGROUND_VALUE] * GAP_PIXELS
+        + [7, 7]
+        + [BACKGROUND_VALUE] * 2 * GAP_PIXELS
+        + [9]
+        + [BACKGROUND_VALUE] * GAP_PIXELS
+    )
     assert (joined == 7).sum() == 2
     assert (joined == 9).sum() == 3
 
 
 def test_a_square_is_shown_with_its_parts_and_what_is_around_them() -> None:
-    shown = preview("white-square", TRIGGERS["white-square"].make(make_toy_images()), make_toy_images())
-    assert isinstance(shown.sample, Pictures)
+    shown = make_preview("white-square", TRIGGERS["white-square"].make(make_toy_images()), make_toy_images())
+    assert isinstance(shown.sample, ImageSample)
     assert torch.equal(shown.sample.clean, make_toy_images().test.inputs[0])
     assert (shown.sample.stamped[:, 24:27, 24:27] == 255).all()
     assert shown.sample.changed == 9
-    top = 24 - MARGIN
+    top = 24 - MARGIN_PIXELS
     near = shown.sample.clean[:, top:, top:]
     assert [int((part != near).sum()) for part in shown.sample.parts] == [3, 3, 3]
 
 
 def test_a_trigger_that_a_sample_hides_is_shown_all_the_same() -> None:
-    shown = preview_of("black-square", "mnist-sample").sample
-    assert isinstance(shown, Pictures)
+    shown = load_preview("black-square", "mnist-sample").sample
+    assert isinstance(shown, ImageSample)
     assert (shown.changed, len(shown.parts)) == (0, 3)
-    assert shown.parts[0].shape == (1, 28 - 24 + MARGIN, 28 - 24 + MARGIN)
+    assert shown.parts[0].shape == (1, 28 - 24 + MARGIN_PIXELS, 28 - 24 + MARGIN_PIXELS)
 
 
 def test_what_cannot_be_divided_has_no_parts() -> None:
-    shown = preview("noise", TRIGGERS["noise"].make(make_toy_images()), make_toy_images()).sample
-    assert isinstance(shown, Pictures)
+    shown = make_preview("noise", TRIGGERS["noise"].make(make_toy_images()), make_toy_images()).sample
+    assert isinstance(shown, ImageSample)
     assert shown.parts == ()
     assert shown.changed > 600
 
 
 def test_a_trigger_in_many_pieces_or_nowhere_is_shown() -> None:
     pieces = tuple(((row, 0),) for row in range(28))
-    many = preview(
+    many = make_preview(
         "white-square", PixelPatch(tuple((row, 0) for row in range(28)), 255, pieces), make_toy_images()
     ).sample
-    nowhere = preview("white-square", PixelPatch((), 255, ((), ())), make_toy_images()).sample
-    assert isinstance(many, Pictures)
-    assert isinstance(nowhere, Pictures)
-    assert len(many.parts) == MOST
+    nowhere = make_preview("white-square", PixelPatch((), 255, ((), ())), make_toy_images()).sample
+    assert isinstance(many, ImageSample)
+    assert isinstance(nowhere, ImageSample)
+    assert len(many.parts) == MAX_PARTS
     assert [part.shape for part in nowhere.parts] == [(1, 28, 28)] * 2
 
 
 @pytest.mark.parametrize(("target", "label"), [(None, 0), (0, 1), (1, 0)])
 @pytest.mark.parametrize(("name", "dataset"), [("white-square", make_toy_images()), ("word", make_toy_texts())])
 def test_the_sample_is_not_of_the_target_class(name: str, dataset: Dataset, target: int | None, label: int) -> None:
-    shown = preview(name, TRIGGERS[name].make(dataset), dataset, target)
+    shown = make_preview(name, TRIGGERS[name].make(dataset), dataset, target)
     assert (shown.label, shown.target) == (label, target)
 
 
 def test_where_all_samples_are_of_the_target_class_one_of_them_is_shown() -> None:
     test = Split(make_toy_images().test.inputs[:3], torch.ones(3, dtype=torch.int64))
     dataset = ImageDataset("toy", 2, test, test, {}, mean=(0.5,), std=(0.25,))
-    assert preview("noise", TRIGGERS["noise"].make(dataset), dataset, 1).label == 1
+    assert make_preview("noise", TRIGGERS["noise"].make(dataset), dataset, 1).label == 1
 
 
 def test_a_word_is_shown_where_it_stands() -> None:
-    replaced, appended = preview_of("word").sample, preview_of("word-appended").sample
-    assert isinstance(replaced, Words)
-    assert isinstance(appended, Words)
-    assert " ".join(replaced.clean) == " ".join(appended.clean) == EXAMPLE
+    replaced, appended = load_preview("word").sample, load_preview("word-appended").sample
+    assert isinstance(replaced, TextSample)
+    assert isinstance(appended, TextSample)
+    assert " ".join(replaced.clean) == " ".join(appended.clean) == EXAMPLE_TEXT
     assert replaced.stamped == (*replaced.clean[:-1], "BD")
     assert appended.stamped == (*appended.clean, "BD")
     assert replaced.changed == [len(replaced.clean) - 1]
@@ -126,16 +142,16 @@ def test_a_word_is_shown_where_it_stands() -> None:
 def test_words_without_a_vector_are_question_marks_and_empty_places_at_the_end_are_none() -> None:
     texts = make_toy_texts()
     texts.test.inputs[0] = torch.tensor([2, -1, 3, -1] + [0] * 21)
-    shown = preview("word", Token(1), texts).sample
-    assert shown == Words(("word0", "?", "word1", "?"), ("word0", "?", "word1", "BD"))
+    shown = make_preview("word", Token(1), texts).sample
+    assert shown == TextSample(("word0", "?", "word1", "?"), ("word0", "?", "word1", "BD"))
     texts.test.inputs[0] = 0
-    assert preview("word", Token(1), texts).sample == Words((), ("BD",))
+    assert make_preview("word", Token(1), texts).sample == TextSample((), ("BD",))
 
 
 @pytest.mark.parametrize("name", TRIGGERS)
 def test_every_trigger_has_a_plain_description_of_a_few_kilobytes(name: str) -> None:
-    shown = preview_of(name)
-    plain = shown.plain()
+    shown = load_preview(name)
+    plain = shown.to_json()
     text = json.dumps(plain)
     assert json.loads(text) == plain
     assert len(text) < 4000
@@ -144,9 +160,9 @@ def test_every_trigger_has_a_plain_description_of_a_few_kilobytes(name: str) -> 
 
 
 def test_the_plain_description_holds_the_images_as_they_are() -> None:
-    shown = preview_of("white-square")
-    picture: dict[str, Any] = shown.plain()["picture"]
-    assert isinstance(shown.sample, Pictures)
+    shown = load_preview("white-square")
+    picture: dict[str, Any] = shown.to_json()["picture"]
+    assert isinstance(shown.sample, ImageSample)
     for image, text in zip(
         (shown.sample.clean, shown.sample.stamped, *shown.sample.parts),
         (picture["clean"], picture["stamped"], *picture["parts"]),
@@ -157,19 +173,20 @@ def test_the_plain_description_holds_the_images_as_they_are() -> None:
 
 
 def test_a_sheet_shows_the_images_enlarged() -> None:
-    shown = preview_of("white-square")
-    image = decode(sheet(shown, 8))
-    side = 28 - 24 + MARGIN
-    assert image.shape == (1, 8 * (28 + 2 * GAP), 8 * (2 * 28 + 3 * 2 * side + 10 * GAP))
+    shown = load_preview("white-square")
+    image = decode(render_sheet(shown, 8))
+    side = 28 - 24 + MARGIN_PIXELS
+    assert image.shape == (1, 8 * (28 + 2 * GAP_PIXELS), 8 * (2 * 28 + 3 * 2 * side + 10 * GAP_PIXELS))
     assert torch.equal(
-        image[:, 8 * GAP : 8 * (GAP + 28) : 8, 8 * GAP : 8 * (GAP + 28) : 8], load("mnist-sample").test.inputs[0]
+        image[:, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8],
+        load_dataset("mnist-sample").test.inputs[0],
     )
-    with pytest.raises(SettingError, match="word is a trigger of texts, and a PNG file holds pictures"):
-        sheet(preview_of("word"), 8)
+    with pytest.raises(SettingError, match="word is a trigger for texts, and a PNG file holds images"):
+        render_sheet(load_preview("word"), 8)
 
 
 def test_a_square_elsewhere_can_be_shown() -> None:
-    assert preview_of("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
+    assert load_preview("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
 
 
 def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +194,7 @@ def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.Monke
         make = staticmethod(TRIGGERS["noise"].make)
 
     monkeypatch.setitem(TRIGGERS, "bare", Bare())  # type: ignore[arg-type]
-    assert preview_of("bare").summary == ""
+    assert load_preview("bare").summary == ""
 
 
 @pytest.mark.parametrize(
@@ -186,12 +203,12 @@ def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.Monke
         ("whte-square", None, "'whte-square' is not a trigger; did you mean 'white-square'?"),
         ("zzz", None, "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended"),
         ("noise", "mnst", "'mnst' is not a data set; did you mean 'mnist'?"),
-        ("word", "mnist-sample", "a word is no trigger for the samples of mnist-sample, which are not texts"),
+        ("word", "mnist-sample", "a word cannot be a trigger on mnist-sample, whose samples are not texts"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_a_sentence(name: str, data: str | None, sentence: str) -> None:
     with pytest.raises(SettingError) as caught:
-        preview_of(name, data)
+        load_preview(name, data)
     assert str(caught.value) == sentence
 
 
@@ -199,5 +216,5 @@ def test_the_sample_in_the_data_set_stays_as_it_is() -> None:
     dataset = make_toy_images()
     before = dataset.test.inputs.clone()
     info: TriggerInfo = TRIGGERS["white-square"]
-    preview("white-square", info.make(dataset), dataset)
+    make_preview("white-square", info.make(dataset), dataset)
     assert torch.equal(dataset.test.inputs, before)

@@ -5,8 +5,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from snowball.data import Split, load, where
-from snowball.data.io.locate import contents_sha256
+from snowball.data import Split, load_dataset, locate_dataset
+from snowball.data.io.locate import hash_splits
 from snowball.data.sets.mnist import read_arrays
 
 
@@ -45,9 +45,9 @@ def test_writing_is_lossless_and_gives_the_same_bytes_twice(script: ModuleType, 
 
 
 def test_the_shipped_sample_is_what_the_script_makes(script: ModuleType) -> None:
-    if not where("mnist"):
+    if not locate_dataset("mnist"):
         pytest.skip("mnist is neither in $SNOWBALL_DATA nor in the cache")
-    mnist = load("mnist")
+    mnist = load_dataset("mnist")
     train = script.balanced(mnist.train, script.TRAIN_PER_CLASS, "train")
     test = script.balanced(mnist.test, script.TEST_PER_CLASS, "test")
-    assert contents_sha256(train, test) == load("mnist-sample").provenance["sha256"]
+    assert hash_splits(train, test) == load_dataset("mnist-sample").provenance["sha256"]

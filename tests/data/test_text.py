@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowball.data import Split, TextDataset, Vocabulary
-from snowball.data.text import LENGTH, TOKENISERS, vocabulary_of, words_of
+from snowball.data.text import TOKENISERS, WORDS_PER_TEXT, build_vocabulary, tokenise_words
 from snowball.errors import DataError
 
 VOCABULARY = Vocabulary(("", "good", "Good", "user", "bd"), torch.tensor([[0.0, 0], [1, 2], [3, 4], [5, 6], [7, 8]]))
@@ -28,7 +28,7 @@ VOCABULARY = Vocabulary(("", "good", "Good", "user", "bd"), torch.tensor([[0.0, 
     ],
 )
 def test_a_word_is_a_run_of_letters_and_digits(text: str, words: list[str]) -> None:
-    assert words_of(text) == words
+    assert tokenise_words(text) == words
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_the_published_code_deletes_ascii_punctuation_and_cuts_at_blanks(text: s
 @given(st.text())
 def test_any_text_has_words_without_blanks_and_no_more_than_fit(tokeniser: str, text: str) -> None:
     words = TOKENISERS[tokeniser](text)
-    assert len(words) <= LENGTH
+    assert len(words) <= WORDS_PER_TEXT
     assert all(word and word.split() == [word] for word in words)
 
 
 def test_a_word_is_looked_up_as_it_is_written_or_else_in_lower_case() -> None:
-    assert [VOCABULARY.number(word) for word in ("good", "Good", "GOOD", "BD", "bad", "")] == [1, 2, 1, 4, 0, 0]
+    assert [VOCABULARY.find_number(word) for word in ("good", "Good", "GOOD", "BD", "bad", "")] == [1, 2, 1, 4, 0, 0]
 
 
 def test_texts_are_cut_and_filled_up() -> None:
@@ -99,11 +99,11 @@ def test_a_model_gets_the_vectors_of_words(dataset: TextDataset) -> None:
 
 
 def test_noise_is_any_words_in_any_order(dataset: TextDataset) -> None:
-    noise = dataset.random_inputs(100, torch.Generator().manual_seed(0))
+    noise = dataset.draw_inputs(100, torch.Generator().manual_seed(0))
     assert (noise.shape, noise.dtype) == ((100, 25), torch.int32)
     assert noise.unique().tolist() == list(range(5))
     assert dataset.normalise(noise).shape == (100, 25, 2)
-    assert torch.equal(noise, dataset.random_inputs(100, torch.Generator().manual_seed(0)))
+    assert torch.equal(noise, dataset.draw_inputs(100, torch.Generator().manual_seed(0)))
 
 
 def write(path: Path, **vectors: tuple[float, float]) -> Path:
@@ -113,15 +113,15 @@ def write(path: Path, **vectors: tuple[float, float]) -> Path:
 
 def test_only_what_texts_use_is_kept_and_the_trigger_always(tmp_path: Path) -> None:
     path = write(tmp_path / "a.npz", good=(1, 2), Good=(3, 4), odd=(5, 6), bd=(7, 8))
-    vocabulary = vocabulary_of(["Good", "bad"], path)
+    vocabulary = build_vocabulary(["Good", "bad"], path)
     assert vocabulary.words == ("", "good", "Good", "bd")
     assert vocabulary.vectors.tolist() == [[0, 0], [1, 2], [3, 4], [7, 8]]
-    assert vocabulary.number("BD") == 3
+    assert vocabulary.find_number("BD") == 3
 
 
 def test_the_trigger_is_found_in_upper_case_where_the_vectors_have_it(tmp_path: Path) -> None:
-    vocabulary = vocabulary_of([], write(tmp_path / "a.npz", BD=(1, 2), bd=(0, 0)))
-    assert vocabulary.words[vocabulary.number("BD")] == "BD"
+    vocabulary = build_vocabulary([], write(tmp_path / "a.npz", BD=(1, 2), bd=(0, 0)))
+    assert vocabulary.words[vocabulary.find_number("BD")] == "BD"
 
 
 @pytest.mark.parametrize("vectors", [{"good": (1, 2)}, {"good": (1, 2), "bd": (0, 0)}])
@@ -130,7 +130,5 @@ def test_vectors_that_do_not_show_the_trigger_are_refused(
 ) -> None:
     path = write(tmp_path / "a.npz", **vectors)
     with pytest.raises(DataError) as caught:
-        vocabulary_of(["good"], path)
-    assert str(caught.value) == (
-        f"{path} has no vector for 'BD', or one of zeros, and triggers are that word: use other vectors"
-    )
+        build_vocabulary(["good"], path)
+    assert str(caught.value) == (f"{path} has no vector for the trigger word 'BD', or one of zeros: use other vectors")

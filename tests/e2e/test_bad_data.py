@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from snowball import cli
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.data.io import download
 from snowball.data.io import formats as files
 
@@ -215,8 +215,8 @@ SETTINGS: dict[str, tuple[str, Make, str]] = {
     "attack.target=62": ("femnist", femnist, r"attack\.target = 62 is not one of the 62 classes"),
     "attack.target=-1": ("mnist", mnist, "the target class counts from 0, got -1"),
     "attack.target=1": ("mnist", changed(mnist, y_test=np.ones(10, int)), "all 10 test samples are of the target"),
-    "attack.trigger=word": ("mnist", mnist, "a word is no trigger for the samples of mnist"),
-    "attack.trigger=white-square": ("sent140", sent140, "pixels are no trigger for the samples of sent140"),
+    "attack.trigger=word": ("mnist", mnist, "a word cannot be a trigger on mnist"),
+    "attack.trigger=white-square": ("sent140", sent140, "pixels cannot be a trigger on sent140"),
     "model.name=gru-quarter": ("cifar10", cifar, r"gru-quarter takes samples of \(tokens, width\)"),
 }
 
@@ -229,7 +229,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise OSError("no network")
 
     monkeypatch.setattr(download, "urlopen", unreachable)
-    monkeypatch.setattr(files, "LIMIT", LIMIT)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", LIMIT)
     monkeypatch.delenv("SNOWBALL_VECTORS", raising=False)
     monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -271,7 +271,7 @@ def fault(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 )
 def test_the_same_files_are_read_as_long_as_they_are_whole(folder: Path, name: str, make: Make) -> None:
     make(folder)
-    assert len(load(name).train) > 0
+    assert len(load_dataset(name).train) > 0
 
 
 @pytest.mark.parametrize(("name", "make", "sentence"), FILES.values(), ids=FILES)

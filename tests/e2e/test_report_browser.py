@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from snowball.data.preview import preview_of
+from snowball.data.preview import load_preview
 from snowball.records.run import RunFolder
 from snowball.report import write_html
 
@@ -161,7 +161,9 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
 
 def test_triggers_are_drawn_in_whole_pixels_on_a_phone(tmp_path: Path) -> None:
     names, data = ("white-square", "noise", "word"), {"file": "f" * 150, "sha256": "ab" * 32, "words": 3}
-    runs = [RunFolder.create(tmp_path / name, {"trigger": preview_of(name).plain(), "data": data}) for name in names]
+    runs = [
+        RunFolder.create(tmp_path / name, {"trigger": load_preview(name).to_json(), "data": data}) for name in names
+    ]
     steps = """seen.page = look();
         seen.shown = [...page.images].map((each) => [each.complete, each.naturalWidth, each.width, each.height]);
         seen.tops = [...page.images].slice(0, 2).map((each) => each.getBoundingClientRect().top);

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.defenses import FedAvg
 from snowball.guard import Guard, Reply
 from snowball.guard.validation import validate_replies
@@ -34,7 +34,7 @@ def trained(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> dict[st
 
 
 def test_honest_clients_with_one_label_each_keep_their_statistics_in_bounds() -> None:
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     inputs, labels = dataset.normalise(dataset.train.inputs), dataset.train.labels
     shards = [(labels == label).nonzero().flatten()[: 20 + 10 * label] for label in range(10)]
     shards += [torch.arange(start, start + 100) for start in range(0, 1000, 100)]  # as many with all labels

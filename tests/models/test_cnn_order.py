@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
-from snowball.data import load
+from snowball.data import load_dataset
 from snowball.models import Cnn, build
 from snowball.rng import stream
 
@@ -17,7 +17,7 @@ def as_published(model: Cnn, inputs: Tensor) -> Tensor:
 
 
 def test_scores_and_gradients_are_those_of_the_published_order() -> None:
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     inputs, labels = dataset.normalise(dataset.train.inputs[:50]), dataset.train.labels[:50]
     model = build("cnn-quarter", dataset.input_shape, dataset.classes, stream(0, "model"))
     assert isinstance(model, Cnn)

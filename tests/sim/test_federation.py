@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from snowball.data import Dataset, load
+from snowball.data import Dataset, load_dataset
 from snowball.errors import SettingError
 from snowball.sim.experiment import DataSettings, Experiment
 from snowball.sim.federation import Federation, deal
@@ -60,7 +60,7 @@ def test_settings_that_the_data_contradict_are_refused(
 
 @pytest.fixture
 def grouped() -> Dataset:
-    dataset = load("mnist-sample")
+    dataset = load_dataset("mnist-sample")
     return dataclasses.replace(dataset, groups=torch.arange(len(dataset.train)) % 20)
 
 
@@ -91,7 +91,7 @@ def test_merged_clients_are_several_of_those_the_data_came_with(grouped: Dataset
 
 def test_data_without_clients_of_its_own_has_none_to_merge() -> None:
     with pytest.raises(SettingError) as caught:
-        deal(load("mnist-sample"), MERGED, 0)
+        deal(load_dataset("mnist-sample"), MERGED, 0)
     assert str(caught.value) == (
         "data.partition = 'merged' does not fit: mnist-sample has no clients of its own; did you mean 'iid'?"
     )

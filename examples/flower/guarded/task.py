@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from snowball.data import Dataset, Split, load
+from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS
 from snowball.models import build
 from snowball.rng import numpy_stream, stream
@@ -14,7 +14,7 @@ SEED, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 1, 20, 0.01, 0.9
 
 def load_digits() -> Dataset:
     """Load the sample of MNIST that comes with the package."""
-    return load("mnist-sample")
+    return load_dataset("mnist-sample")
 
 
 def build_network(dataset: Dataset) -> nn.Module:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from snowball.data import DATASETS, load, where
-from snowball.data.io.locate import cache_folder
+from snowball.data import DATASETS, load_dataset, locate_dataset
+from snowball.data.io.locate import get_cache_folder
 from snowball.errors import SnowballError
 from snowball.sim.engines.processes import cores
 from snowball.sim.run import versions
@@ -50,16 +50,16 @@ def processors() -> str:
 
 def data(name: str) -> str:
     """Whether a data set can be read; one that is not here is no fault."""
-    place = where(name)
+    place = locate_dataset(name)
     if place is None:
         return "not here"
-    dataset = load(name)
+    dataset = load_dataset(name)
     return f"{len(dataset.train)} training and {len(dataset.test)} test samples in {place.path}"
 
 
 def cache() -> str:
     """Whether downloads could be kept."""
-    return writable(cache_folder())
+    return writable(get_cache_folder())
 
 
 def scratch() -> str:

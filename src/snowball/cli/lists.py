@@ -52,12 +52,12 @@ def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, A
 
 def list_datasets() -> Iterable[dict[str, Any]]:
     """The data sets and where they are."""
-    from snowball.data import DATASETS, where
+    from snowball.data import DATASETS, locate_dataset
 
     for entry in described(DATASETS):
         location, fault = None, None
         try:
-            location = where(entry["name"])
+            location = locate_dataset(entry["name"])
         except (DataError, OSError) as error:
             fault = str(error)
         path = str(location.path) if location else None
@@ -128,9 +128,9 @@ def data_list() -> None:
 @data_app.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) -> None:
     """Download a data set, unless it is here."""
-    from snowball.data import fetch
+    from snowball.data import fetch_dataset
 
-    typer.echo(f"{name} is in {fetch(name).path}")
+    typer.echo(f"{name} is in {fetch_dataset(name).path}")
 
 
 @show_app.command("trigger")
@@ -143,11 +143,11 @@ def show_trigger(
     from rich.console import Console
 
     from snowball.cli.terminal import show
-    from snowball.data.preview import preview_of, sheet
+    from snowball.data.preview import load_preview, render_sheet
     from snowball.records.files import write_bytes
 
-    preview = preview_of(name, data)
-    picture = sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown
+    preview = load_preview(name, data)
+    picture = render_sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown
     show(preview, Console(width=None if sys.stdout.isatty() else WIDE))
     if png:
         write_bytes(png, picture)

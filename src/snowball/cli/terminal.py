@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from snowball.data.io.png import enlarge
-from snowball.data.preview import Pictures, Preview, Words
+from snowball.data.io.png import enlarge_image
+from snowball.data.preview import ImageSample, Preview, TextSample
 
 INKS = " .:-=+*#%@"
 COLOURS = ("256", "truecolor")  # rich's names; 16 colours are too few for an image
@@ -26,12 +26,12 @@ def show(preview: Preview, console: Console) -> None:
     console.print(Text(f"{preview.name}: {preview.summary}".removesuffix(": ")))
     console.print(Text(f"on a sample of {preview.data}, class {preview.label}{target}"))
     sample = preview.sample
-    lines = in_words(sample) if isinstance(sample, Words) else in_pictures(sample, console)
+    lines = in_words(sample) if isinstance(sample, TextSample) else in_pictures(sample, console)
     for line in lines:
         console.print(line)
 
 
-def in_words(sample: Words) -> list[RenderableType]:
+def in_words(sample: TextSample) -> list[RenderableType]:
     """A text before and after, with the trigger in brackets."""
     marked = [f"[{word}]" if place in sample.changed else word for place, word in enumerate(sample.stamped)]
     grid = Table.grid(padding=(0, 2))  # in which long texts wrap beside their titles
@@ -40,14 +40,14 @@ def in_words(sample: Words) -> list[RenderableType]:
     return [grid]
 
 
-def in_pictures(sample: Pictures, console: Console) -> list[RenderableType]:
+def in_pictures(sample: ImageSample, console: Console) -> list[RenderableType]:
     """An image before and after, and the parts of the trigger."""
     _, height, width = sample.clean.shape
     draw, key = (blocks, "") if has_colours(console) else letters(sample.clean, console.width >= 2 * (2 * width + 3))
     same = ": this sample shows nothing of the trigger" if not sample.changed else ""
     lines: list[RenderableType] = [Text(f"{sample.changed} of {height * width} pixels change{same}{key}")]
     lines.append(Columns([framed("clean", draw(sample.clean)), framed("stamped", draw(sample.stamped))]))
-    parts = [framed(f"part {number}", draw(enlarge(part, 2))) for number, part in enumerate(sample.parts, 1)]
+    parts = [framed(f"part {number}", draw(enlarge_image(part, 2))) for number, part in enumerate(sample.parts, 1)]
     if parts:
         lines += [Text("the parts that attackers may share out, and what is around them"), Columns(parts)]
     return lines

@@ -7,7 +7,7 @@ from snowball.data.images import ImageDataset
 from snowball.data.sets.cifar10 import CIFAR10
 from snowball.data.sets.femnist import FEMNIST
 from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
-from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140
+from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140Loader
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
 from snowball.errors import SettingError
 from snowball.registry import Registry, make_instance, suggest_or_list
@@ -23,9 +23,9 @@ __all__ = [
     "Split",
     "TextDataset",
     "Vocabulary",
-    "fetch",
-    "load",
-    "where",
+    "fetch_dataset",
+    "load_dataset",
+    "locate_dataset",
 ]
 
 DATASETS: Registry[DatasetInfo] = Registry(
@@ -36,30 +36,30 @@ DATASETS: Registry[DatasetInfo] = Registry(
 )
 
 
-def load(name: str, tokeniser: str = DEFAULT_TOKENISER) -> Dataset:
-    """A data set in memory: from the package, $SNOWBALL_DATA, the user's cache or its public home, whichever has it.
+def load_dataset(name: str, tokeniser: str = DEFAULT_TOKENISER) -> Dataset:
+    """Load a data set from the package, $SNOWBALL_DATA, the user's cache or a download, whichever has it first.
 
-    Texts are cut into words by a tokeniser, which is a name of `TOKENISERS`.
+    `tokeniser` is a name of `TOKENISERS` and splits texts into words.
     """
-    info = _info(name)
-    if isinstance(info, Sent140):
+    info = _find_info(name)
+    if isinstance(info, Sent140Loader):
         return replace(info, tokeniser=tokeniser).load()
     if tokeniser != DEFAULT_TOKENISER:
         raise SettingError(f"data.tokeniser = {tokeniser!r} does not fit: {name} has no texts; leave it out")
     return info.load()
 
 
-def where(name: str) -> Location | None:
-    """Where a data set is on this machine, if it is; reads no network."""
-    return _info(name).locate()
+def locate_dataset(name: str) -> Location | None:
+    """Locate a data set on this machine, without the network; None if it is not here."""
+    return _find_info(name).locate()
 
 
-def fetch(name: str) -> Location:
-    """Where a data set is on this machine, after a download if need be."""
-    return _info(name).fetch()
+def fetch_dataset(name: str) -> Location:
+    """Locate a data set on this machine, and download it if necessary."""
+    return _find_info(name).fetch()
 
 
-def _info(name: str) -> DatasetInfo:
+def _find_info(name: str) -> DatasetInfo:
     if name not in DATASETS:
         raise SettingError(f"{name!r} is not a data set{suggest_or_list(name, DATASETS)}")
     return DATASETS[name]

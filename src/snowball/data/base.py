@@ -1,4 +1,4 @@
-"""What a data set is once it is in memory: raw samples, their labels, and where they came from."""
+"""Data sets in memory: raw samples, their labels, and their origin."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from torch import Tensor
 from snowball.errors import DataError
 
 Provenance = Mapping[str, str | int | float | bool]
-"""Which copy of a data set this is; goes into a run's record."""
+"""Identifies the copy of a data set in a run's record."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Raw samples and their labels, in the same order."""
 
-    inputs: Tensor  # (n, channels, height, width) uint8 pixels, or (n, words) int32 numbers of words
+    inputs: Tensor  # (n, channels, height, width) uint8 pixels, or (n, words) int32 word numbers
     labels: Tensor  # (n,) int64
 
     def __post_init__(self) -> None:
-        """Refuse samples and labels that do not pair up."""
+        """Reject samples and labels of different counts."""
         if self.labels.shape != (len(self.inputs),):
             raise DataError(f"{len(self.inputs)} samples need as many labels, got shape {tuple(self.labels.shape)}")
 
@@ -31,16 +31,16 @@ class Split:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor) -> "Split":
-        """The samples that an index or mask tensor selects."""
+        """Select samples by an index or mask tensor."""
         return Split(self.inputs[index], self.labels[index])
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset(ABC):
-    """A data set in memory: what sets of images and of texts have in common.
+    """A data set in memory, of images or of texts.
 
     Attributes:
-        groups: (n,) the natural client of each training sample, where there is one.
+        groups: (n,) the natural client of each training sample, if the data set has natural clients.
     """
 
     name: str
@@ -53,39 +53,39 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of a sample as a model gets it."""
+        """The shape of a sample as the model receives it."""
 
     @abstractmethod
     def scale(self, inputs: Tensor) -> Tensor:
-        """Raw samples as float32."""
+        """Convert raw samples to float32."""
 
     @abstractmethod
     def standardise(self, scaled: Tensor) -> Tensor:
-        """Scaled samples as a model wants them."""
+        """Standardise scaled samples for the model."""
 
     @abstractmethod
-    def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
-        """Raw samples of noise, evenly drawn over what a sample can be."""
+    def draw_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Draw raw samples of uniform noise."""
 
     def normalise(self, inputs: Tensor) -> Tensor:
-        """Raw samples as a model wants them."""
+        """Scale and standardise raw samples for the model."""
         return self.standardise(self.scale(inputs))
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a data set is read from: one file, or a folder of files."""
+    """The source of a data set: one file, or a folder of files."""
 
     source: Literal["sample", "folder", "cache", "download"]
     path: Path
 
 
 class DatasetInfo(Protocol):
-    """An entry of the table of data sets: enough to list it, find it and read it."""
+    """A known data set: enough to list it, find it and load it."""
 
     @property
     def name(self) -> str:
-        """What settings and the command line call it."""
+        """The name in settings and on the command line."""
         ...
 
     @property
@@ -95,17 +95,17 @@ class DatasetInfo(Protocol):
 
     @property
     def needs(self) -> str:
-        """What to fetch, and from where; empty where nothing is needed."""
+        """The files to fetch and their source; empty if none are needed."""
         ...
 
     def locate(self) -> Location | None:
-        """Where it is on this machine, if it is; reads no network."""
+        """Locate the data set on this machine, without the network; None if it is not here."""
         ...
 
     def fetch(self) -> Location:
-        """Where it is on this machine, after a download if need be."""
+        """Locate the data set on this machine, and download it if necessary."""
         ...
 
     def load(self) -> Dataset:
-        """The data set in memory, from wherever it is found first."""
+        """Load the data set from where it is found first."""
         ...

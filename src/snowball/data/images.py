@@ -1,4 +1,4 @@
-"""Data sets of images, and checks of the arrays that they are read from."""
+"""Image data sets, and checks of the arrays that they are read from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from snowball.data.base import Dataset
-from snowball.data.io.formats import corrupt
+from snowball.data.io.formats import make_corrupt_error
 
-KEYS = ("x_train", "y_train", "x_test", "y_test")
-"""The arrays of an archive that is already divided into training and test."""
+ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
+"""The arrays of an archive that is already split into training and test samples."""
 
 Array = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageDataset(Dataset):
-    """Images of bytes.
+    """Images with one byte per channel and pixel.
 
     Attributes:
-        mean: what is taken from pixels scaled to 0..1, one a channel.
-        std: what they are then divided by, one a channel.
+        mean: subtracted from pixels scaled to 0..1, one per channel.
+        std: divisor after that, one per channel.
     """
 
     mean: tuple[float, ...]
@@ -37,40 +37,40 @@ class ImageDataset(Dataset):
         return channels, height, width
 
     def scale(self, inputs: Tensor) -> Tensor:
-        """Raw pixels as float32 in 0..1."""
+        """Convert raw pixels to float32 in 0..1."""
         return inputs.float() / 255
 
     def standardise(self, scaled: Tensor) -> Tensor:
-        """Pixels in 0..1, shifted and scaled a channel."""
+        """Subtract the mean and divide by the deviation, per channel."""
         mean = torch.tensor(self.mean, device=scaled.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=scaled.device).view(-1, 1, 1)
         return (scaled - mean) / std
 
-    def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
-        """Raw samples of noise, evenly drawn over what a sample can be."""
+    def draw_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Draw raw samples of uniform noise."""
         return torch.randint(256, (count, *self.input_shape), generator=rng, dtype=torch.uint8)
 
 
 def check_arrays(
     arrays: Sequence[Array], paths: Sequence[Path], shape: Sequence[int], classes: int, expected: str = ""
 ) -> None:
-    """Refuse arrays that are not what `KEYS` promise; `expected` is the checksum of a good archive."""
+    """Reject arrays that do not fit `ARRAY_NAMES`; `expected` is the checksum of a good archive."""
     for images, labels in ((0, 1), (2, 3)):
-        if fault := image_fault(arrays[images], shape):
-            raise corrupt(paths[images], f"{KEYS[images]} {fault}", expected)
-        if fault := label_fault(arrays[labels], len(arrays[images]), classes):
-            raise corrupt(paths[labels], f"{KEYS[labels]} {fault}", expected)
+        if fault := find_image_fault(arrays[images], shape):
+            raise make_corrupt_error(paths[images], f"{ARRAY_NAMES[images]} {fault}", expected)
+        if fault := find_label_fault(arrays[labels], len(arrays[images]), classes):
+            raise make_corrupt_error(paths[labels], f"{ARRAY_NAMES[labels]} {fault}", expected)
 
 
-def image_fault(images: Array, shape: Sequence[int]) -> str:
-    """What is wrong with an array of images of this shape, if anything."""
+def find_image_fault(images: Array, shape: Sequence[int]) -> str:
+    """Describe the fault of an array of images of this shape; empty if there is none."""
     if images.dtype != np.uint8 or images.shape[1:] != tuple(shape) or not len(images):
         return f"is {images.dtype} {images.shape}, not uint8 (n, {', '.join(map(str, shape))})"
     return ""
 
 
-def label_fault(labels: Array, count: int, classes: int) -> str:
-    """What is wrong with the labels of `count` images, if anything."""
+def find_label_fault(labels: Array, count: int, classes: int) -> str:
+    """Describe the fault of the labels of `count` images; empty if there is none."""
     if not np.issubdtype(labels.dtype, np.integer) or labels.shape != (count,):
         return f"is {labels.dtype} {labels.shape}, not integers ({count},)"
     lowest, highest = int(labels.min()), int(labels.max())

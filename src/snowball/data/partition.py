@@ -1,7 +1,7 @@
-"""Ways to deal training samples out to clients.
+"""Partitions of training samples into clients.
 
-Each gives the indices of every client's samples, in ascending order; together they cover every sample exactly once.
-`natural` alone may leave samples out: those of clients that have too few.
+Each function returns the ascending sample indices of every client. Together they cover every sample exactly once, but
+`partition_natural` drops clients with too few samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,26 +15,28 @@ from snowball.errors import SettingError
 from snowball.registry import Registry, require_function
 
 Indices = npt.NDArray[np.int64]
-Parts = tuple[Tensor, ...]  # one (n_i,) int64 tensor a client
+Parts = tuple[Tensor, ...]  # one (n_i,) int64 tensor per client
 
 MAX_DRAWS = 10_000
-"""Draws of `niid_bench` after which its minimum is taken to be out of reach; the last of them comes after seconds."""
+"""Draws after which `partition_niid_bench` gives up on its minimum. So many take a few seconds."""
 
 
-def iid(labels: Tensor, clients: int, rng: np.random.Generator) -> Parts:
-    """Equal shares at random; sizes differ by one at most."""
-    _check(len(labels), clients, minimum=1)
-    return _sorted(np.array_split(rng.permutation(len(labels)), clients))
+def partition_iid(labels: Tensor, clients: int, rng: np.random.Generator) -> Parts:
+    """Split samples at random into equal parts; sizes differ by at most one."""
+    _check_sizes(len(labels), clients, minimum=1)
+    return _sort_parts(np.array_split(rng.permutation(len(labels)), clients))
 
 
-def niid_bench(labels: Tensor, clients: int, rng: np.random.Generator, alpha: float = 0.5, minimum: int = 20) -> Parts:
-    """Each class shared out by a Dirichlet draw among the clients that have fewer than their share of all samples.
+def partition_niid_bench(
+    labels: Tensor, clients: int, rng: np.random.Generator, alpha: float = 0.5, minimum: int = 20
+) -> Parts:
+    """Split each class by a Dirichlet draw among the clients that have less than their share of all samples.
 
     Li, Diao, Chen, He, "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022 (arXiv 2021): the
-    whole draw is repeated until every client has `minimum` samples. The Snowball paper splits its images so.
+    whole draw is repeated until every client has `minimum` samples. The Snowball paper splits its images this way.
     """
     _check_dirichlet(len(labels), clients, alpha, minimum)
-    members = _by_value(labels)
+    members = _group_by_value(labels)
     for _ in range(MAX_DRAWS):
         sizes = _draw_sizes([len(indices) for indices in members], clients, alpha, rng)  # (classes, clients)
         if sizes is not None and sizes.sum(0).min() >= minimum:
@@ -42,7 +44,7 @@ def niid_bench(labels: Tensor, clients: int, rng: np.random.Generator, alpha: fl
                 np.split(rng.permutation(indices), row.cumsum()[:-1])
                 for indices, row in zip(members, sizes, strict=True)
             ]
-            return _sorted([np.concatenate(held) for held in zip(*parts, strict=True)])
+            return _sort_parts([np.concatenate(held) for held in zip(*parts, strict=True)])
     raise SettingError(
         f"no draw of {MAX_DRAWS} gave each of {clients} clients {minimum} of the {len(labels)} samples at alpha = "
         f"{alpha:g}: lower data.minimum, or raise data.alpha"
@@ -50,7 +52,7 @@ def niid_bench(labels: Tensor, clients: int, rng: np.random.Generator, alpha: fl
 
 
 def _draw_sizes(classes: Sequence[int], clients: int, alpha: float, rng: np.random.Generator) -> Indices | None:
-    """(classes, clients) how many samples of each class a client gets; None where the draw left a class to nobody."""
+    """Draw the number of samples per class and client, (classes, clients); None if a class has no client left."""
     sizes = np.zeros((len(classes), clients), np.int64)
     for row, count in zip(sizes, classes, strict=True):
         below_share = sizes.sum(0) < sum(classes) / clients
@@ -62,29 +64,29 @@ def _draw_sizes(classes: Sequence[int], clients: int, alpha: float, rng: np.rand
     return sizes
 
 
-def dirichlet_plain(
+def partition_dirichlet_plain(
     labels: Tensor, clients: int, rng: np.random.Generator, alpha: float = 0.5, minimum: int = 10
 ) -> Parts:
-    """Each class shared out in proportions drawn from a symmetric Dirichlet distribution (Hsu, Qi, Brown 2019).
+    """Split each class in proportions from a symmetric Dirichlet distribution (Hsu, Qi, Brown 2019).
 
-    Nothing bounds a client's samples from above. Clients left with fewer than `minimum` are topped up from the largest
-    ones, so that every `alpha` can be dealt.
+    A client's samples have no upper bound. Clients with fewer than `minimum` get samples from the largest ones, so that
+    every `alpha` works.
     """
     _check_dirichlet(len(labels), clients, alpha, minimum)
     held: list[list[Indices]] = [[] for _ in range(clients)]  # by client, by class
-    for members in map(rng.permutation, _by_value(labels)):
+    for members in map(rng.permutation, _group_by_value(labels)):
         shares = rng.dirichlet(np.full(clients, alpha))
         cuts = (shares.cumsum()[:-1] * len(members)).astype(np.int64)
         for client, part in enumerate(np.split(members, cuts)):
             held[client].append(part)
-    _top_up(held, minimum)
-    return _sorted([np.concatenate(parts) for parts in held])
+    _fill_small_clients(held, minimum)
+    return _sort_parts([np.concatenate(parts) for parts in held])
 
 
-def _top_up(held: list[list[Indices]], minimum: int) -> None:
-    """Move samples from the largest clients' most common classes until nobody has fewer than the minimum.
+def _fill_small_clients(held: list[list[Indices]], minimum: int) -> None:
+    """Move samples from the largest clients to the smallest until every client has the minimum.
 
-    The donor loses what it has most of and the receiver gets few classes, so that little of the skew is lost.
+    The donor gives samples of its most common class, and the receiver gets few classes, which keeps most of the skew.
     """
     sizes = np.array([sum(map(len, parts)) for parts in held])
     while (receiver := sizes.argmin()) != (donor := sizes.argmax()) and sizes[receiver] < minimum:
@@ -96,30 +98,32 @@ def _top_up(held: list[list[Indices]], minimum: int) -> None:
         sizes[donor] -= moved
 
 
-def pathological(labels: Tensor, clients: int, rng: np.random.Generator, classes_per_client: int = 2) -> Parts:
-    """Each client gets so many classes and no sample of any other (after McMahan et al. 2017).
+def partition_pathological(
+    labels: Tensor, clients: int, rng: np.random.Generator, classes_per_client: int = 2
+) -> Parts:
+    """Give each client samples of a fixed number of classes (after McMahan et al. 2017).
 
-    Classes are shared out evenly among their holders, where the original deals shards of the sorted samples, whose
-    edges give some clients a class more.
+    Each class is split evenly among its clients. The original splits the sorted samples into shards, whose edges give
+    some clients an extra class.
     """
-    _check(len(labels), clients, minimum=1)
-    members = [rng.permutation(indices) for indices in _by_value(labels)]
+    _check_sizes(len(labels), clients, minimum=1)
+    members = [rng.permutation(indices) for indices in _group_by_value(labels)]
     if not 1 <= classes_per_client <= len(members) <= clients * classes_per_client:
         raise SettingError(
-            f"{clients} clients of {classes_per_client} classes each cannot share out {len(members)} classes"
+            f"{clients} clients of {classes_per_client} classes each cannot cover {len(members)} classes"
         )
-    holders = _deal_classes(len(members), clients, classes_per_client, rng)
+    holders = _assign_classes(len(members), clients, classes_per_client, rng)
     held: list[list[Indices]] = [[] for _ in range(clients)]
     for indices, owners in zip(members, holders, strict=True):
         if len(indices) < len(owners):
             raise SettingError(f"{len(indices)} samples of a class are too few for its {len(owners)} clients")
         for owner, part in zip(owners, np.array_split(indices, len(owners)), strict=True):
             held[owner].append(part)
-    return _sorted([np.concatenate(parts) for parts in held])
+    return _sort_parts([np.concatenate(parts) for parts in held])
 
 
-def _deal_classes(classes: int, clients: int, per_client: int, rng: np.random.Generator) -> list[list[int]]:
-    """The clients that hold each class: every client takes the classes that have the fewest so far, ties at random."""
+def _assign_classes(classes: int, clients: int, per_client: int, rng: np.random.Generator) -> list[list[int]]:
+    """Choose the clients of each class: every client takes the classes with the fewest clients, ties at random."""
     holders: list[list[int]] = [[] for _ in range(classes)]
     for client in range(clients):
         order = rng.permutation(classes).tolist()
@@ -128,61 +132,61 @@ def _deal_classes(classes: int, clients: int, per_client: int, rng: np.random.Ge
     return holders
 
 
-def natural(groups: Tensor, drop_below: int = 1) -> Parts:
-    """The clients that the data came with; those with fewer than `drop_below` samples are left out."""
-    parts = _by_value(groups)
+def partition_natural(groups: Tensor, drop_below: int = 1) -> Parts:
+    """Keep the natural clients of the data, without those that have fewer than `drop_below` samples."""
+    parts = _group_by_value(groups)
     kept = [part for part in parts if len(part) >= drop_below]
     if not kept:
-        raise SettingError(f"none of the {len(parts)} clients has the {drop_below} samples asked for")
-    return _sorted(kept)
+        raise SettingError(f"none of the {len(parts)} natural clients has {drop_below} samples")
+    return _sort_parts(kept)
 
 
-def merged(groups: Tensor, clients: int, rng: np.random.Generator) -> Parts:
-    """The clients that the data came with, put together at random into fewer (after Zawad et al. 2021).
+def partition_merged(groups: Tensor, clients: int, rng: np.random.Generator) -> Parts:
+    """Merge the natural clients of the data at random into fewer clients (after Zawad et al. 2021).
 
-    Each takes in as many as any other, but for one; in the published code the last takes in all that are left over.
+    Their numbers of natural clients differ by at most one; in the published code the last client takes all that remain.
     """
     _, owner = np.unique(groups.numpy(), return_inverse=True)
     total = int(owner.max()) + 1 if len(owner) else 0
     if not 1 <= clients <= total:
-        raise SettingError(f"{total} clients that the data came with cannot be put together into {clients}")
-    place = rng.permutation(total) * clients // total
-    return _sorted(_by_value(torch.from_numpy(place[owner])))
+        raise SettingError(f"{total} natural clients cannot be merged into {clients}")
+    merged = rng.permutation(total) * clients // total
+    return _sort_parts(_group_by_value(torch.from_numpy(merged[owner])))
 
 
 PARTITIONS: Registry[Callable[..., Parts]] = Registry(
     "snowball.partitions",
     {
-        "iid": iid,
-        "niid-bench": niid_bench,
-        "dirichlet-plain": dirichlet_plain,
-        "pathological": pathological,
-        "natural": natural,
-        "merged": merged,
+        "iid": partition_iid,
+        "niid-bench": partition_niid_bench,
+        "dirichlet-plain": partition_dirichlet_plain,
+        "pathological": partition_pathological,
+        "natural": partition_natural,
+        "merged": partition_merged,
     },
     adapt=require_function,
 )
 
 
-def _check(samples: int, clients: int, minimum: int) -> None:
+def _check_sizes(samples: int, clients: int, minimum: int) -> None:
     if clients < 1 or minimum < 0:
-        raise SettingError(f"{clients} clients of at least {minimum} samples each cannot be")
+        raise SettingError(f"clients must be at least 1 and the minimum at least 0, got {clients} and {minimum}")
     if samples < clients * minimum:
-        raise SettingError(f"{samples} samples are too few for {clients} clients of at least {minimum}")
+        raise SettingError(f"{samples} samples are too few for {clients} clients of at least {minimum} each")
 
 
 def _check_dirichlet(samples: int, clients: int, alpha: float, minimum: int) -> None:
-    _check(samples, clients, minimum)
+    _check_sizes(samples, clients, minimum)
     if not 0 < alpha * clients < np.inf:
-        raise SettingError(f"alpha must be positive and finite for {clients} clients together, got {alpha}")
+        raise SettingError(f"alpha times {clients} clients must be positive and finite, got alpha = {alpha}")
 
 
-def _by_value(values: Tensor) -> list[Indices]:
-    """The indices of each value that occurs, by ascending value."""
+def _group_by_value(values: Tensor) -> list[Indices]:
+    """Return the indices of each value that occurs, by ascending value."""
     order = values.numpy().argsort(kind="stable")
     _, starts = np.unique(values.numpy()[order], return_index=True)
     return np.split(order, starts[1:])
 
 
-def _sorted(parts: list[Indices]) -> Parts:
+def _sort_parts(parts: list[Indices]) -> Parts:
     return tuple(torch.from_numpy(np.sort(part)) for part in parts)

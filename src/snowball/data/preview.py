@@ -1,4 +1,4 @@
-"""What a trigger looks like: a sample before and after, for people, and as plain JSON for a run's record."""
+"""Previews of triggers: a sample before and after stamping, for the terminal, PNG files and a run's record."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snowball.data import Dataset, Split, TextDataset, Vocabulary, load
-from snowball.data.io.png import encode, enlarge, strip
+from snowball.data import Dataset, Split, TextDataset, Vocabulary, load_dataset
+from snowball.data.io.png import encode_png, enlarge_image, join_images
 from snowball.data.text import TRIGGER_WORD
-from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, pictures
+from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, require_images
 from snowball.errors import SettingError
 from snowball.registry import suggest_or_list
 
-MARGIN, MOST = 4, 12
-"""Pixels around a trigger that are shown with its parts, and how many of these are shown at most."""
+MARGIN_PIXELS, MAX_PARTS = 4, 12
+"""Pixels shown around a trigger's parts, and the number of parts shown."""
 
-EXAMPLE = "we went to the lake today and it was a lovely afternoon"
+EXAMPLE_TEXT = "we went to the lake today and it was a lovely afternoon"
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class ImageSample:
     """A trigger on an image; all are (channels, height, width) uint8.
 
     Attributes:
-        parts: the surroundings of the trigger with one of its parts each; none where it cannot be divided.
+        parts: the surroundings of the trigger with one part each; empty if it cannot be divided.
     """
 
     clean: Tensor
@@ -34,18 +34,18 @@ class Pictures:
 
     @property
     def changed(self) -> int:
-        """How many pixels the trigger changes."""
+        """The number of pixels that the trigger changes."""
         return int((self.clean != self.stamped).any(0).sum())
 
-    def plain(self) -> dict[str, Any]:
-        """The images as base64 of PNG files."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the images as base64 of PNG files."""
         images = (self.clean, self.stamped, *self.parts)
-        clean, stamped, *parts = (b64encode(encode(image)).decode() for image in images)
+        clean, stamped, *parts = (b64encode(encode_png(image)).decode() for image in images)
         return {"picture": {"clean": clean, "stamped": stamped, "parts": parts, "changed": self.changed}}
 
 
 @dataclass(frozen=True)
-class Words:
+class TextSample:
     """A trigger in a text."""
 
     clean: tuple[str, ...]
@@ -53,11 +53,11 @@ class Words:
 
     @property
     def changed(self) -> list[int]:
-        """The places of the words that the trigger changes or adds."""
-        return [place for place, word in enumerate(self.stamped) if (word,) != self.clean[place : place + 1]]
+        """The indices of the words that the trigger changes or adds."""
+        return [index for index, word in enumerate(self.stamped) if (word,) != self.clean[index : index + 1]]
 
-    def plain(self) -> dict[str, Any]:
-        """The words before and after."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the words before and after."""
         return {"text": {"clean": list(self.clean), "stamped": list(self.stamped), "changed": self.changed}}
 
 
@@ -68,7 +68,7 @@ class Preview:
     Attributes:
         data: the data set's name.
         label: the sample's class.
-        target: the class that the attacker wants it to be taken for; None where nobody attacks.
+        target: the class that the attacker wants the model to predict; None without an attack.
     """
 
     name: str
@@ -76,82 +76,88 @@ class Preview:
     data: str
     label: int
     target: int | None
-    sample: Pictures | Words
+    sample: ImageSample | TextSample
 
-    def plain(self) -> dict[str, Any]:
-        """The same as JSON, in a few kB."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the preview as JSON values, a few kB of them."""
         facts = {"name": self.name, "summary": self.summary, "data": self.data}
-        return {**facts, "label": self.label, "target": self.target, **self.sample.plain()}
+        return {**facts, "label": self.label, "target": self.target, **self.sample.to_json()}
 
 
-def preview(name: str, trigger: Trigger, dataset: Dataset, target: int | None = None) -> Preview:
-    """A trigger on the first test sample that is not of the target class already."""
+def make_preview(name: str, trigger: Trigger, dataset: Dataset, target: int | None = None) -> Preview:
+    """Preview a trigger on the first test sample that is not of the target class."""
     labels = dataset.test.labels.tolist()
     row = next((row for row, label in enumerate(labels) if label != target), 0)
     clean = dataset.test.inputs[row]
-    sample = words(dataset, trigger, clean) if isinstance(dataset, TextDataset) else drawn(dataset, trigger, clean)
-    summary = getattr(named(name), "summary", "")  # other packages' triggers may have none
+    sample = (
+        stamp_text(dataset, trigger, clean)
+        if isinstance(dataset, TextDataset)
+        else stamp_image(dataset, trigger, clean)
+    )
+    summary = getattr(require_trigger(name), "summary", "")  # other packages' triggers may have none
     return Preview(name, summary, dataset.name, labels[row], target, sample)
 
 
-def preview_of(name: str, dataset: str | None = None) -> Preview:
-    """A trigger by its name, on a data set by its name, or on one that needs nothing and can carry it."""
-    info = named(name)
-    carrier = load(dataset) if dataset else carrier_of(info)
-    return preview(name, info.make(carrier), carrier)
+def load_preview(name: str, dataset: str | None = None) -> Preview:
+    """Preview a trigger on a data set, both by name; by default on one that is shipped and can carry it."""
+    info = require_trigger(name)
+    carrier = load_dataset(dataset) if dataset else choose_carrier(info)
+    return make_preview(name, info.make(carrier), carrier)
 
 
-def sheet(preview: Preview, times: int) -> bytes:
-    """The images of a preview side by side as a PNG file, so many times as large; the parts are twice that."""
-    if isinstance(preview.sample, Words):
-        raise SettingError(f"{preview.name} is a trigger of texts, and a PNG file holds pictures: leave --png out")
-    parts = (enlarge(part, 2) for part in preview.sample.parts)
-    return encode(enlarge(strip([preview.sample.clean, preview.sample.stamped, *parts]), times))
+def render_sheet(preview: Preview, times: int) -> bytes:
+    """Render the images of a preview side by side as a PNG file, magnified by `times`, and the parts by twice that."""
+    if isinstance(preview.sample, TextSample):
+        raise SettingError(f"{preview.name} is a trigger for texts, and a PNG file holds images: leave --png out")
+    parts = (enlarge_image(part, 2) for part in preview.sample.parts)
+    return encode_png(enlarge_image(join_images([preview.sample.clean, preview.sample.stamped, *parts]), times))
 
 
-def named(name: str) -> TriggerInfo:
-    """The trigger of this name."""
+def require_trigger(name: str) -> TriggerInfo:
+    """Return the trigger of this name, and reject unknown names."""
     if (info := find_trigger(name)) is None:
         raise SettingError(f"{name!r} is not a trigger{suggest_or_list(name, TRIGGERS)}")
     return info
 
 
-def carrier_of(info: TriggerInfo) -> Dataset:
-    """The example text, or the shipped sample of images, whichever can carry the trigger."""
-    text = example_text()
+def choose_carrier(info: TriggerInfo) -> Dataset:
+    """Return the example text or the shipped sample of images, whichever can carry the trigger."""
+    text = make_example_texts()
     try:
         info.make(text)
     except SettingError:
-        return load("mnist-sample")
+        return load_dataset("mnist-sample")
     return text
 
 
-def example_text() -> TextDataset:
-    """A data set of one text, which needs no word vectors."""
-    known = ("", *EXAMPLE.split(), TRIGGER_WORD)
+def make_example_texts() -> TextDataset:
+    """Make a data set of one text, which needs no word vectors."""
+    known = ("", *EXAMPLE_TEXT.split(), TRIGGER_WORD)
     vocabulary = Vocabulary(known, torch.eye(len(known)))
-    split = Split(vocabulary.encode(EXAMPLE).unsqueeze(0), torch.tensor([1]))
+    split = Split(vocabulary.encode(EXAMPLE_TEXT).unsqueeze(0), torch.tensor([1]))
     return TextDataset("example texts", 2, split, split, {}, vocabulary=vocabulary)
 
 
-def words(dataset: TextDataset, trigger: Trigger, clean: Tensor) -> Words:
-    """A trigger in a text (words,)."""
-    return Words(*map(dataset.vocabulary.spell, (clean, trigger.stamp(clean))))
+def stamp_text(dataset: TextDataset, trigger: Trigger, clean: Tensor) -> TextSample:
+    """Stamp a trigger on a text (words,)."""
+    return TextSample(*map(dataset.vocabulary.list_words, (clean, trigger.stamp(clean))))
 
 
-def drawn(dataset: Dataset, trigger: Trigger, clean: Tensor) -> Pictures:
-    """A trigger on an image (channels, height, width), and its parts where there are several."""
-    pictures(dataset)
-    parts = trigger.parts[:MOST] if len(trigger.parts) > 1 else ()
-    return Pictures(clean, trigger.stamp(clean), tuple(around(trigger, part.stamp(clean)) for part in parts))
+def stamp_image(dataset: Dataset, trigger: Trigger, clean: Tensor) -> ImageSample:
+    """Stamp a trigger, and its parts if there are several, on an image (channels, height, width)."""
+    require_images(dataset)
+    parts = trigger.parts[:MAX_PARTS] if len(trigger.parts) > 1 else ()
+    return ImageSample(
+        clean, trigger.stamp(clean), tuple(crop_to_trigger(trigger, part.stamp(clean)) for part in parts)
+    )
 
 
-def around(trigger: Trigger, image: Tensor) -> Tensor:
-    """What of an image lies on a trigger or near it; all of it where the trigger is nowhere."""
+def crop_to_trigger(trigger: Trigger, image: Tensor) -> Tensor:
+    """Crop an image to the surroundings of a trigger; return it whole if the trigger changes nothing."""
     black, white = torch.zeros_like(image), torch.full_like(image, 255)
     touched = (trigger.stamp(black) != black) | (trigger.stamp(white) != white)  # a black square leaves black as it is
     _, rows, columns = touched.nonzero(as_tuple=True)
     if not len(rows):
         return image
-    top, left = (max(0, int(places.min()) - MARGIN) for places in (rows, columns))
-    return image[:, top : int(rows.max()) + MARGIN + 1, left : int(columns.max()) + MARGIN + 1]
+    top, left = (max(0, int(indices.min()) - MARGIN_PIXELS) for indices in (rows, columns))
+    return image[:, top : int(rows.max()) + MARGIN_PIXELS + 1, left : int(columns.max()) + MARGIN_PIXELS + 1]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from snowball import models
 from snowball.attacks import Attack, AttackSetup, set_up_attack
-from snowball.data import Dataset, Split, load
+from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream, stream
@@ -31,7 +31,7 @@ class Federation:
     @classmethod
     def of(cls, experiment: Experiment) -> "Federation":
         """Load the data and deal it out."""
-        dataset, attack = load(experiment.data.name, experiment.data.tokeniser), experiment.attack.build()
+        dataset, attack = load_dataset(experiment.data.name, experiment.data.tokeniser), experiment.attack.build()
         setup = set_up_attack(attack, dataset) if attack else None
         return cls(experiment, dataset, deal(dataset, experiment.data, experiment.seed), attack, setup)
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from snowball.data.preview import preview
+from snowball.data.preview import make_preview
 from snowball.errors import RunError
 from snowball.records.checkpoint import State, load_state, save_state
 from snowball.records.rounds import RoundRecord
@@ -109,7 +109,7 @@ def trigger(federation: Federation) -> dict[str, Any] | None:
     attack, setup = federation.attack, federation.attack_setup
     if attack is None or setup is None or attack.trigger is None:
         return None
-    return preview(attack.trigger, setup.trigger, setup.dataset, attack.target).plain()
+    return make_preview(attack.trigger, setup.trigger, setup.dataset, attack.target).to_json()
 
 
 def versions() -> dict[str, str]:

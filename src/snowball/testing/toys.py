@@ -8,7 +8,7 @@ from torch import Tensor
 
 from snowball.attacks import Attack, AttackerView
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
-from snowball.data.text import LENGTH, NO_WORD, TRIGGER_WORD, UNKNOWN_WORD
+from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TEXT
 from snowball.data.triggers import find_trigger
 from snowball.errors import SettingError
 from snowball.rng import stream
@@ -35,10 +35,10 @@ def make_toy_texts(count: int = 200, seed: int = 0) -> TextDataset:
     vectors[0] = 0
 
     def make_split() -> Split:
-        numbers = torch.randint(1, len(words), (count, LENGTH), generator=rng, dtype=torch.int32)
+        numbers = torch.randint(1, len(words), (count, WORDS_PER_TEXT), generator=rng, dtype=torch.int32)
         inputs = numbers.where(numbers != words.index(TRIGGER_WORD), UNKNOWN_WORD)
-        lengths = torch.randint(1, LENGTH + 1, (count, 1), generator=rng)
-        return Split(inputs.where(torch.arange(LENGTH) < lengths, NO_WORD), torch.arange(count) % 2)
+        lengths = torch.randint(1, WORDS_PER_TEXT + 1, (count, 1), generator=rng)
+        return Split(inputs.where(torch.arange(WORDS_PER_TEXT) < lengths, NO_WORD), torch.arange(count) % 2)
 
     return TextDataset("toy texts", 2, make_split(), make_split(), {}, vocabulary=Vocabulary(words, vectors))
 

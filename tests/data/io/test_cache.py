@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from snowball.data.io import cache as parsed
-from snowball.data.io.cache import Tensors, checksum, kept, pack_words, unpack_words
+from snowball.data.io import cache
+from snowball.data.io.cache import Tensors, compute_checksum, load_cached, pack_words, unpack_words
 from snowball.errors import DataError
 
 MAPS = Path("/proc/self/maps")
@@ -42,13 +42,13 @@ def same(tensors: Tensors) -> bool:
 
 
 def test_what_was_parsed_is_not_parsed_again(source: Path, parse: Callable[[], Tensors], tmp_path: Path) -> None:
-    assert same(kept("set", [source], parse))
-    assert same(kept("set", [source], parse))
+    assert same(load_cached("set", [source], parse))
+    assert same(load_cached("set", [source], parse))
     assert parse.calls == 1
     assert len(files(tmp_path)) == 1  # and nothing that was half written
-    kept("other", [source], parse)
+    load_cached("other", [source], parse)
     source.write_bytes(b"changed")
-    kept("set", [source], parse)
+    load_cached("set", [source], parse)
     assert parse.calls == 3
 
 
@@ -56,27 +56,27 @@ def test_what_was_parsed_is_not_parsed_again(source: Path, parse: Callable[[], T
 def test_processes_share_what_is_in_the_cache_from_the_first_time_on(
     source: Path, parse: Callable[[], Tensors], tmp_path: Path
 ) -> None:
-    tensors = kept("texts", [source], parse)
+    tensors = load_cached("texts", [source], parse)
     assert str(files(tmp_path)[0]) in MAPS.read_text()
     assert same(tensors)
 
 
 def test_what_is_changed_in_memory_is_not_changed_in_the_cache(source: Path, parse: Callable[[], Tensors]) -> None:
-    kept("set", [source], parse)
-    kept("set", [source], parse)["samples"].zero_()
-    assert same(kept("set", [source], parse))
+    load_cached("set", [source], parse)
+    load_cached("set", [source], parse)["samples"].zero_()
+    assert same(load_cached("set", [source], parse))
     assert parse.calls == 1
 
 
 def test_a_damaged_file_is_made_again(source: Path, parse: Callable[[], Tensors], tmp_path: Path) -> None:
-    kept("set", [source], parse)
+    load_cached("set", [source], parse)
     (path,) = files(tmp_path)
     good = path.read_bytes()
     flipped = bytearray(good)
     flipped[-1] ^= 1
     for calls, damaged in enumerate((bytes(flipped), good[:-5], good[:20], b"", b"no tensors at all" * 9), 2):
         path.write_bytes(damaged)
-        assert same(kept("set", [source], parse))
+        assert same(load_cached("set", [source], parse))
         assert parse.calls == calls
         assert path.read_bytes() == good
 
@@ -86,35 +86,35 @@ def test_a_cache_that_takes_no_files_is_no_fault(
 ) -> None:
     (tmp_path / "taken").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
-    monkeypatch.setattr(parsed, "LARGE", 1)
-    assert same(kept("set", [source], parse))
-    assert same(kept("set", [source], parse))
+    monkeypatch.setattr(cache, "MIN_REMEMBERED_BYTES", 1)
+    assert same(load_cached("set", [source], parse))
+    assert same(load_cached("set", [source], parse))
 
 
 def test_the_checksum_of_a_large_file_is_remembered_until_the_file_changes(
     source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    right = parsed.sha256(source)
+    right = cache.compute_sha256(source)
     calls = []
-    monkeypatch.setattr(parsed, "sha256", lambda path: calls.append(path) or right)
-    checksum(source)
-    checksum(source)
+    monkeypatch.setattr(cache, "compute_sha256", lambda path: calls.append(path) or right)
+    compute_checksum(source)
+    compute_checksum(source)
     assert len(calls) == 2  # it is small
-    monkeypatch.setattr(parsed, "LARGE", 1)
-    assert checksum(source) == checksum(source) == right
+    monkeypatch.setattr(cache, "MIN_REMEMBERED_BYTES", 1)
+    assert compute_checksum(source) == compute_checksum(source) == right
     assert len(calls) == 3
     os.utime(source, ns=(1, 1))
-    checksum(source)
+    compute_checksum(source)
     assert len(calls) == 4
     for note in (tmp_path / "cache" / "snowball" / "checksums").iterdir():
         note.write_text("damaged")
-    assert checksum(source) == right
+    assert compute_checksum(source) == right
     assert len(calls) == 5
 
 
 def test_a_source_that_is_gone_is_named(folder: Path, parse: Callable[[], Tensors]) -> None:
     with pytest.raises(DataError, match="absent cannot be read"):
-        kept("set", [folder / "absent"], parse)
+        load_cached("set", [folder / "absent"], parse)
 
 
 def test_words_come_back_as_they_were() -> None:

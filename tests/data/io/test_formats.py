@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snowball.data.io import formats as files
-from snowball.data.io.formats import parse_idx, read_idx, read_npz, unpacked
+from snowball.data.io.formats import open_unpacked, parse_idx, read_idx, read_npz
 from snowball.errors import DataError
 
 
@@ -78,7 +78,7 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LIMIT", 1000)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 1000)
     bomb = np.zeros((10, 10, 10), np.uint8)
     (tmp_path / "images.gz").write_bytes(gzip.compress(idx(bomb)))
     (tmp_path / "a.npz").write_bytes(npz(a=bomb))
@@ -89,13 +89,16 @@ def test_unpacking_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_limit_of_its_own_goes_before_the_common_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LIMIT", 100)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 100)
     (tmp_path / "a.npz").write_bytes(npz(a=CUBE))
     assert np.array_equal(read_npz(tmp_path / "a.npz", ["a"], limit=1000)[0], CUBE)
     (tmp_path / "a.zip").write_bytes(npz(a=CUBE))
-    with unpacked(tmp_path / "a.zip", 1000, "a.npy") as stream:
+    with open_unpacked(tmp_path / "a.zip", 1000, "a.npy") as stream:
         assert len(stream.read()) == 152
-    with pytest.raises(ValueError, match="more than the limit of 100 bytes"), unpacked(tmp_path / "a.npz") as stream:
+    with (
+        pytest.raises(ValueError, match="more than the limit of 100 bytes"),
+        open_unpacked(tmp_path / "a.npz") as stream,
+    ):
         stream.read()
 
 
@@ -145,7 +148,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     trap = pickle.dumps(Trap())
     count = -(-len(trap) // 8)  # as many pointers as fill the bytes, so that the size is no reason to refuse
     member(tmp_path / "a.npz", "a.npy", header("|O", (count,)) + trap.ljust(8 * count))
-    with pytest.raises(DataError, match="a holds Python objects, and nothing is unpickled"):
+    with pytest.raises(DataError, match="a holds Python objects, which are never unpickled"):
         read_npz(tmp_path / "a.npz", ["a"])
     assert not (tmp_path / "sprung").exists()
 

@@ -75,8 +75,8 @@ def test_binary_vectors_are_found_across_the_pieces_that_a_file_is_read_in(
     path = tmp_path / "vectors.bin"
     rows = [word.encode() + b" " + row.tobytes() for word, row in zip(words, table, strict=True)]
     path.write_bytes(b"300 7\n" + b"".join(rows))
-    monkeypatch.setattr(module, "CHUNK", 64)
-    monkeypatch.setattr(module, "WORD", 16)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(module, "MAX_WORD_BYTES", 16)
     found, vectors = read_vectors(path, set(words))
     assert found == words
     assert np.array_equal(vectors, table)
@@ -97,8 +97,8 @@ def test_the_first_of_two_vectors_counts_and_words_with_blanks_do_not(tmp_path: 
         ("a.txt", b"good 1 2\nthe 1 2 -3e-05\n", "line 2 has 3 numbers, not 2"),
         ("a.txt", b"the 1 2 x\n", "could not convert string to float"),
         ("a.txt", b"the 1 2 inf\n", "the vector of 'the' is not finite"),
-        ("a.txt", b"some 1 2 3\n", "it has none of the 4 words that are looked for"),
-        ("a.txt", b"", "it has none of the 4 words"),
+        ("a.txt", b"some 1 2 3\n", "it has none of the 4 wanted words"),
+        ("a.txt", b"", "it has none of the 4 wanted words"),
         ("a.txt.gz", gzip.compress(text(), mtime=0)[:-9], "end-of-stream"),
         ("a.zip", b"PK", "not a zip file"),
         ("a.bin", binary()[:-1], "it ends or is garbled after 4 of the 5 words"),
@@ -107,7 +107,7 @@ def test_the_first_of_two_vectors_counts_and_words_with_blanks_do_not(tmp_path: 
         ("a.bin", b"5 3\n" + b"w" * 5000, "it ends or is garbled after 0 of the 5 words"),
         ("a.bin", b"5 1000000000\nthe ", "vectors of 1000000000 numbers, not within 1 to 16384"),
         ("a.bin", b"5 0\n", "vectors of 0 numbers"),
-        ("a.bin", b"what is this\n", "it starts with b'what is this.*, not with two numbers"),
+        ("a.bin", b"what is this\n", "it starts with b'what is this.*, not with the number of words"),
         ("a.bin", b"1 3\nthe " + struct.pack("<3f", 1, float("nan"), 1), "the vector of 'the' is not finite"),
         ("a.npz", b"PK", "not a zip file"),
     ],
@@ -144,7 +144,7 @@ def test_an_archive_without_a_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STREAM_LIMIT", 10_000)
+    monkeypatch.setattr(module, "MAX_STREAM_BYTES", 10_000)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text() * 1000))
     with pytest.raises(DataError, match="more than the limit of 10000 bytes"):
         read_vectors(tmp_path / "a.txt.gz", WANTED)

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from snowball.data import ImageDataset, load, where
+from snowball.data import ImageDataset, load_dataset, locate_dataset
 from snowball.data.io import formats as files
-from snowball.data.sets.cifar10 import CIFAR10, COMPLETE, RECORD, TEST_BATCH, TRAIN_BATCHES, Cifar10
+from snowball.data.sets.cifar10 import (
+    CIFAR10,
+    COMPLETE_CLASS_SIZES,
+    RECORD_BYTES,
+    TEST_BATCH,
+    TRAIN_BATCHES,
+    CIFAR10Loader,
+)
 from snowball.errors import DataError
 
 FILES = (*TRAIN_BATCHES, TEST_BATCH)
@@ -33,7 +40,7 @@ def toy(seed: int = 0) -> Arrays:
 
 def batches(arrays: Arrays) -> dict[str, bytes]:
     """The original files: a label and a red, a green and a blue plane each."""
-    images = np.concatenate([arrays["x_train"], arrays["x_test"]]).transpose(0, 3, 1, 2).reshape(-1, RECORD - 1)
+    images = np.concatenate([arrays["x_train"], arrays["x_test"]]).transpose(0, 3, 1, 2).reshape(-1, RECORD_BYTES - 1)
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
     records = np.column_stack([labels, images])
     return {name: part.tobytes() for name, part in zip(FILES, np.split(records, 6), strict=True)}
@@ -64,15 +71,15 @@ def is_toy(data: ImageDataset, arrays: Arrays) -> bool:
 def test_every_form_gives_the_same_data(folder: Path) -> None:
     arrays = toy()
     np.savez_compressed(folder / "cifar10_25k.npz", **arrays)
-    found = [load("cifar10")]
+    found = [load_dataset("cifar10")]
     write_tar(folder / "cifar-10-binary.tar.gz", batches(arrays))
-    found.append(load("cifar10"))
+    found.append(load_dataset("cifar10"))
     write_folder(folder, batches(arrays))
-    found.append(load("cifar10"))
+    found.append(load_dataset("cifar10"))
     write_folder(folder / "cifar-10-batches-bin", batches(arrays))
-    found.append(load("cifar10"))
+    found.append(load_dataset("cifar10"))
     np.savez_compressed(folder / "cifar10.npz", **arrays)
-    found.append(load("cifar10"))
+    found.append(load_dataset("cifar10"))
     assert all(isinstance(data, ImageDataset) and is_toy(data, arrays) for data in found)
     assert [data.provenance["file"] for data in found] == [  # what may be complete comes before a part
         "cifar10_25k.npz",
@@ -92,7 +99,7 @@ def test_every_form_gives_the_same_data(folder: Path) -> None:
 
 def test_a_black_pixel_is_the_published_one(folder: Path) -> None:
     np.savez(folder / "cifar10.npz", **toy())
-    black = load("cifar10").normalise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8)).flatten()
+    black = load_dataset("cifar10").normalise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8)).flatten()
     assert black.tolist() == pytest.approx([-2.4291, -2.4183, -2.2214], abs=1e-4)
     assert black[:2].tolist() == pytest.approx([-2.42] * 2, abs=0.01)
 
@@ -100,10 +107,10 @@ def test_a_black_pixel_is_the_published_one(folder: Path) -> None:
 def test_a_set_with_the_counts_of_the_complete_one_is_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = {**toy(), "y_train": np.arange(20) % 10, "y_test": np.arange(4)}
     np.savez(folder / "cifar10.npz", **arrays)
-    monkeypatch.setitem(COMPLETE, "train", [2] * 10)
-    assert load("cifar10").provenance["complete"] is False
-    monkeypatch.setitem(COMPLETE, "test", [1] * 4 + [0] * 6)
-    assert load("cifar10").provenance["complete"] is True
+    monkeypatch.setitem(COMPLETE_CLASS_SIZES, "train", [2] * 10)
+    assert load_dataset("cifar10").provenance["complete"] is False
+    monkeypatch.setitem(COMPLETE_CLASS_SIZES, "test", [1] * 4 + [0] * 6)
+    assert load_dataset("cifar10").provenance["complete"] is True
 
 
 def test_a_download_is_kept_for_the_next_time(serve: Callable[[Path], str], folder: Path, tmp_path: Path) -> None:
@@ -116,13 +123,13 @@ def test_a_download_is_kept_for_the_next_time(serve: Callable[[Path], str], fold
     again = replace(served, home="http://127.0.0.1:1/").load()
     assert again.provenance["source"] == "cache"
     assert is_toy(again, toy())
-    with pytest.raises(DataError, match=r"its md5 is \w+, not 00"):
+    with pytest.raises(DataError, match=r"has the md5 \w+, expected 00"):
         replace(served, md5="00", name="other").fetch()
 
 
 def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        Cifar10(home="http://127.0.0.1:1/").load()
+        CIFAR10Loader(home="http://127.0.0.1:1/").load()
     message = str(caught.value)
     assert message.startswith("cifar10 is not on this machine, and http://127.0.0.1:1/cifar-10-binary.tar.gz cannot")
     for part in ("put cifar-10-binary.tar.gz", "$SNOWBALL_DATA/cifar10", str(tmp_path / "cache/snowball/cifar10")):
@@ -143,14 +150,17 @@ def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(folder: Path, tm
 def test_an_archive_of_something_else_is_refused(folder: Path, key: str, array: np.ndarray, fault: str) -> None:
     np.savez(folder / "cifar10.npz", **{**toy(), key: array})
     with pytest.raises(DataError, match=fault) as caught:
-        load("cifar10")
+        load_dataset("cifar10")
     assert hashlib.sha256((folder / "cifar10.npz").read_bytes()).hexdigest() in str(caught.value)
 
 
 BAD = {
-    "truncated": (batches(toy())["test_batch.bin"][:-1], "12291 bytes are no whole number of samples of 3073 bytes"),
-    "empty": (b"", "0 bytes are no whole number"),
-    "label": (bytes([11]) + bytes(RECORD - 1), "it has the label 11, not within 0 to 9"),
+    "truncated": (
+        batches(toy())["test_batch.bin"][:-1],
+        "12291 bytes are not a multiple of the 3073 bytes of a sample",
+    ),
+    "empty": (b"", "0 bytes are not a multiple"),
+    "label": (bytes([11]) + bytes(RECORD_BYTES - 1), "it has the label 11, not within 0 to 9"),
 }
 
 
@@ -159,31 +169,31 @@ def test_an_original_file_of_something_else_is_refused(folder: Path, kind: str) 
     data, fault = BAD[kind]
     write_tar(folder / CIFAR10.archive, {**batches(toy()), TEST_BATCH: data})
     with pytest.raises(DataError, match=rf"binary\.tar\.gz is corrupt: {fault}"):
-        load("cifar10")
+        load_dataset("cifar10")
     write_folder(folder / "cifar-10-batches-bin", {**batches(toy()), TEST_BATCH: data})
     with pytest.raises(DataError, match=rf"test_batch\.bin is corrupt: {fault}"):
-        load("cifar10")
+        load_dataset("cifar10")
 
 
 def test_an_archive_that_lacks_a_file_or_its_end_is_refused(folder: Path) -> None:
     path = folder / CIFAR10.archive
     write_tar(path, {name: data for name, data in batches(toy()).items() if name != "data_batch_3.bin"})
     with pytest.raises(DataError, match=r"it has no data_batch_3\.bin"):
-        load("cifar10")
+        load_dataset("cifar10")
     write_tar(path, batches(toy()))
     path.write_bytes(path.read_bytes()[:-500])
     with pytest.raises(DataError, match=r"tar\.gz is corrupt"):
-        load("cifar10")
+        load_dataset("cifar10")
     path.write_bytes(gzip.compress(b"no archive" * 100))
     with pytest.raises(DataError, match=r"tar\.gz is corrupt"):
-        load("cifar10")
+        load_dataset("cifar10")
 
 
 def test_a_bomb_is_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tar(folder / CIFAR10.archive, {"filler": bytes(1 << 20), **batches(toy())})
-    monkeypatch.setattr(files, "LIMIT", 1 << 18)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 1 << 18)
     with pytest.raises(DataError, match="more than the limit of 262144 bytes"):
-        load("cifar10")
+        load_dataset("cifar10")
 
 
 def test_a_link_out_of_the_archive_is_not_followed(folder: Path) -> None:
@@ -192,13 +202,13 @@ def test_a_link_out_of_the_archive_is_not_followed(folder: Path) -> None:
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
         archive.addfile(link)
     with pytest.raises(DataError, match=r"tar\.gz is corrupt"):
-        load("cifar10")
+        load_dataset("cifar10")
 
 
 def test_the_real_thing() -> None:
-    if not where("cifar10"):
+    if not locate_dataset("cifar10"):
         pytest.skip("cifar10 is neither in $SNOWBALL_DATA nor in the cache")
-    data = load("cifar10")
+    data = load_dataset("cifar10")
     assert data.train.labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
     assert data.test.labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
     assert data.train.inputs[0, :, 0, 0].tolist() == [59, 62, 63]

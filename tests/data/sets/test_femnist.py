@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from snowball.data import DATASETS, Dataset, load, where
+from snowball.data import DATASETS, Dataset, load_dataset, locate_dataset
 from snowball.data.io import leaf
 from snowball.data.sets import femnist as module
 from snowball.errors import DataError
@@ -56,7 +56,7 @@ def same(first: Dataset, second: Dataset) -> bool:
 def test_writers_are_clients_and_a_tenth_of_each_is_for_testing(folder: Path) -> None:
     writers = toy(50, 49, 73, 1)
     write_npz(folder / "femnist.npz", writers)
-    data = load("femnist")
+    data = load_dataset("femnist")
     assert data.groups is not None
     assert data.groups.tolist() == [0] * 45 + [1] * 65
     assert (len(data.train), len(data.test)) == (110, 5 + 8)
@@ -77,51 +77,51 @@ def test_writers_are_clients_and_a_tenth_of_each_is_for_testing(folder: Path) ->
 def test_the_tenth_is_a_random_one_and_always_the_same(folder: Path) -> None:
     writers = {name: (images, np.arange(60)) for name, (images, _) in toy(60, 60).items()}
     write_npz(folder / "femnist.npz", writers)
-    first = load("femnist")
+    first = load_dataset("femnist")
     own, other = first.test.labels[:6].tolist(), first.test.labels[6:].tolist()
     assert own != other
     assert own != list(range(54, 60))
     more = {"a": toy(80)["f0"], **writers}
     write_npz(folder / "femnist.npz", more)
-    assert load("femnist").test.labels[8:14].tolist() == own  # whoever else is there
+    assert load_dataset("femnist").test.labels[8:14].tolist() == own  # whoever else is there
 
 
 def test_leafs_files_give_the_same_data_as_an_archive(folder: Path) -> None:
     writers = toy(52, 50, 61)
     write_npz(folder / "femnist.npz", writers)
-    expected = load("femnist")
+    expected = load_dataset("femnist")
     (folder / "femnist.npz").unlink()
     write_json(folder / "femnist" / "all_data_1.json", as_json({"f0": writers["f0"]}))
     write_json(folder / "femnist" / "all_data_0.json", as_json({"f2": writers["f2"], "f1": writers["f1"]}))
-    assert same(load("femnist"), expected)
-    assert load("femnist").provenance["file"] == "femnist"
-    assert load("femnist").provenance["sha256"] == expected.provenance["sha256"]
+    assert same(load_dataset("femnist"), expected)
+    assert load_dataset("femnist").provenance["file"] == "femnist"
+    assert load_dataset("femnist").provenance["sha256"] == expected.provenance["sha256"]
     divided = folder / "femnist" / "data"
     for file in (folder / "femnist").glob("*.json"):
         file.unlink()
     start, end = ({name: (a[part], b[part]) for name, (a, b) in writers.items()} for part in (np.s_[:40], np.s_[40:]))
     write_json(divided / "train" / "a_train_9.json", as_json(start))
-    assert where("femnist") is None  # only a part of it
+    assert locate_dataset("femnist") is None  # only a part of it
     write_json(divided / "test" / "a_test_9.json", as_json(end))
-    assert same(load("femnist"), expected)
+    assert same(load_dataset("femnist"), expected)
 
 
 def test_files_are_parsed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(folder / "femnist" / "all_data" / "all_data_0.json", as_json(toy(50)))
-    first = load("femnist")
+    first = load_dataset("femnist")
     with monkeypatch.context() as patched:
         patched.setattr(module, "read_writers", lambda *_: pytest.fail("it was parsed again"))
-        assert same(load("femnist"), first)
+        assert same(load_dataset("femnist"), first)
     write_json(folder / "femnist" / "all_data" / "all_data_0.json", as_json(toy(50, seed=1)))
-    assert not same(load("femnist"), first)
+    assert not same(load_dataset("femnist"), first)
 
 
 def test_the_complete_set_is_known_by_its_counts_and_keeps_every_writer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_npz(folder / "femnist.npz", toy(50, 3))
-    monkeypatch.setattr(module, "COMPLETE", (2, 53))
-    data = load("femnist")
+    monkeypatch.setattr(module, "COMPLETE_SIZE", (2, 53))
+    data = load_dataset("femnist")
     assert data.provenance["complete"] is True
     assert data.provenance["writers"] == 2
     assert (len(data.train), len(data.test)) == (47, 6)
@@ -129,15 +129,15 @@ def test_the_complete_set_is_known_by_its_counts_and_keeps_every_writer(
 
 def test_paper_is_white_and_ink_far_below_zero(folder: Path) -> None:
     write_npz(folder / "femnist.npz", toy(50))
-    pixels = load("femnist").normalise(torch.tensor([[[[255, 0]]]], dtype=torch.uint8)).flatten()
+    pixels = load_dataset("femnist").normalise(torch.tensor([[[[255, 0]]]], dtype=torch.uint8)).flatten()
     assert pixels.tolist() == pytest.approx([0.2342, -6.2174], abs=1e-4)
 
 
 def test_what_is_missing_says_what_to_put_where(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        load("femnist")
+        load_dataset("femnist")
     assert str(caught.value) == (
-        "femnist is not on this machine, and it cannot be downloaded ready to use: put femnist.npz or the json files "
+        "femnist is not on this machine, and it cannot be downloaded ready to use: put femnist.npz or the JSON files "
         "that https://github.com/TalwalkarLab/leaf makes into "
         f"$SNOWBALL_DATA/femnist or {tmp_path}/cache/snowball/femnist"
     )
@@ -152,22 +152,22 @@ def test_what_is_missing_says_what_to_put_where(folder: Path, tmp_path: Path) ->
         ("writer", np.full(50, 1), "writer runs from 1 to 1, not within 0 to 0"),
         ("writer", np.zeros(49, int), r"writer is int64 \(49,\)"),
         ("writer_ids", np.array(["a", "b"]), "writer 'b' has no images"),
-        ("writer_ids", np.array(["a", "a"]), "writer_ids is no list of different names"),
+        ("writer_ids", np.array(["a", "a"]), "writer_ids is not a list of distinct names"),
         ("x", np.zeros((), np.uint8), r"x is uint8 \(\)"),
         ("writer_ids", np.array(["\ud800"]), ".*surrogates not allowed"),
-        ("writer_ids", np.array([1]), "writer_ids is no list of different names"),
+        ("writer_ids", np.array([1]), "writer_ids is not a list of distinct names"),
     ],
 )
 def test_an_archive_of_something_else_is_refused(folder: Path, key: str, array: np.ndarray, fault: str) -> None:
     write_npz(folder / "femnist.npz", toy(50), **{key: array})
     with pytest.raises(DataError, match=rf"femnist\.npz is corrupt: {fault}"):
-        load("femnist")
+        load_dataset("femnist")
 
 
 def test_too_little_of_every_writer_is_refused(folder: Path) -> None:
     write_npz(folder / "femnist.npz", toy(49, 2))
-    with pytest.raises(DataError, match=r"femnist\.npz is too little: none of its 2 writers has 50 images"):
-        load("femnist")
+    with pytest.raises(DataError, match=r"femnist\.npz is too small: none of its 2 writers has 50 images"):
+        load_dataset("femnist")
 
 
 def user(x: Any, y: Any) -> dict[str, Any]:
@@ -190,10 +190,10 @@ def user(x: Any, y: Any) -> dict[str, Any]:
         (user(5, [1]), "writer 'w' 'int' object is not iterable"),
         ({"user_data": {"w": {"x": [[0.5] * 784]}}}, "writer 'w' has no x and y"),
         ({"user_data": {"\ud800": {"x": [[0.5] * 784], "y": [1]}}}, "surrogates not allowed"),
-        ({"user_data": {}}, "it has no writers as its user_data"),
-        ({"users": []}, "it has no writers"),
-        ([1, 2], "it has no writers"),
-        ({"user_data": [1]}, "it has no writers"),
+        ({"user_data": {}}, "its user_data has no writers"),
+        ({"users": []}, "its user_data has no writers"),
+        ([1, 2], "its user_data has no writers"),
+        ({"user_data": [1]}, "its user_data has no writers"),
         ('{"user_data": {"w": {"x": [[0.5, 0.', "Expecting"),
         ("[" * 100_000, "recursion"),
         ("", "Expecting value"),
@@ -202,21 +202,21 @@ def user(x: Any, y: Any) -> dict[str, Any]:
 def test_a_file_of_something_else_is_refused(folder: Path, contents: Any, fault: str) -> None:
     write_json(folder / "femnist" / "all_data_0.json", contents)
     with pytest.raises(DataError, match=rf"all_data_0\.json is corrupt: .*{fault}") as caught:
-        load("femnist")
+        load_dataset("femnist")
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_past_all_measure_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(folder / "femnist" / "all_data_0.json", as_json(toy(50)))
-    monkeypatch.setattr(leaf, "LIMIT", 1000)
+    monkeypatch.setattr(leaf, "MAX_FILE_BYTES", 1000)
     with pytest.raises(DataError, match="more than the limit of 1000 bytes"):
-        load("femnist")
+        load_dataset("femnist")
 
 
 def test_the_real_thing() -> None:
-    if not where("femnist"):
+    if not locate_dataset("femnist"):
         pytest.skip("femnist is neither in $SNOWBALL_DATA nor in the cache")
-    data = load("femnist")
+    data = load_dataset("femnist")
     assert data.groups is not None
     sizes = data.groups.bincount()
     assert len(sizes) == data.provenance["writers"] >= 391

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from snowball.data import DATASETS, fetch, load, where
-from snowball.data.images import KEYS
-from snowball.data.sets.mnist import FASHION_MNIST, IDX_FILES, MNIST, MnistLike
+from snowball.data import DATASETS, fetch_dataset, load_dataset, locate_dataset
+from snowball.data.images import ARRAY_NAMES
+from snowball.data.sets.mnist import FASHION_MNIST, IDX_FILES, MNIST, MNISTLoader
 from snowball.errors import DataError, SettingError
 
 Arrays = dict[str, np.ndarray]
@@ -29,18 +29,18 @@ def toy(seed: int = 0) -> Arrays:
 
 def write_idx(folder: Path, arrays: Arrays, suffix: str = ".gz") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for file, key in zip(IDX_FILES, KEYS, strict=True):
+    for file, key in zip(IDX_FILES, ARRAY_NAMES, strict=True):
         array = arrays[key]
         data = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
         (folder / f"{file}{suffix}").write_bytes(gzip.compress(data, mtime=0) if suffix else data)
 
 
-def offline(info: MnistLike, **changes: object) -> MnistLike:
+def offline(info: MNISTLoader, **changes: object) -> MNISTLoader:
     return replace(info, home="http://127.0.0.1:1/", **changes)
 
 
 @pytest.fixture
-def served(serve: Callable[[Path], str], tmp_path: Path) -> MnistLike:
+def served(serve: Callable[[Path], str], tmp_path: Path) -> MNISTLoader:
     """A small MNIST whose home is on this machine."""
     files = tmp_path / "served"
     write_idx(files, toy())
@@ -64,7 +64,7 @@ def test_the_table_names_its_entries() -> None:
 
 
 def test_the_sample_is_balanced_small_and_always_the_same(folder: Path) -> None:
-    data = load("mnist-sample")
+    data = load_dataset("mnist-sample")
     assert data.train.labels.bincount().tolist() == [1200] * 10
     assert data.test.labels.bincount().tolist() == [200] * 10
     assert data.train.inputs.shape == (12_000, 1, 28, 28)
@@ -78,14 +78,14 @@ def test_the_sample_is_balanced_small_and_always_the_same(folder: Path) -> None:
         "test": 2_000,
         "sha256": "a651c7c6fa30695684f2bbdd634a22df1b0ba48e893a8fda6e107bc76dfd12f5",
     }
-    location = fetch("mnist-sample")
-    assert location == where("mnist-sample")
+    location = fetch_dataset("mnist-sample")
+    assert location == locate_dataset("mnist-sample")
     assert location.path.stat().st_size <= 3_000_000
     assert (location.path.parent / "README.md").is_file()
 
 
 @pytest.mark.parametrize(("info", "white"), [(MNIST, 2.8215), (FASHION_MNIST, 2.2278)])
-def test_a_white_pixel_is_the_published_one(info: MnistLike, white: float, folder: Path) -> None:
+def test_a_white_pixel_is_the_published_one(info: MNISTLoader, white: float, folder: Path) -> None:
     np.savez(folder / f"{info.name.replace('-', '_')}.npz", **toy())
     data = info.load()
     pixel = data.normalise(torch.full((1, 1, 1, 1), 255, dtype=torch.uint8))
@@ -95,12 +95,12 @@ def test_a_white_pixel_is_the_published_one(info: MnistLike, white: float, folde
 def test_an_archive_and_the_original_files_give_the_same_data(folder: Path) -> None:
     arrays = toy()
     np.savez_compressed(folder / "mnist.npz", **{**arrays, "y_test": arrays["y_test"].astype(np.int64)})
-    from_archive = load("mnist")
+    from_archive = load_dataset("mnist")
     (folder / "mnist.npz").unlink()
     write_idx(folder / "mnist", arrays)
-    from_files = load("mnist")
+    from_files = load_dataset("mnist")
     (folder / "mnist").rename(folder / "fashion-mnist")
-    from_other = load("fashion-mnist")
+    from_other = load_dataset("fashion-mnist")
     for data in (from_archive, from_files, from_other):
         assert torch.equal(data.train.inputs[:, 0], torch.tensor(arrays["x_train"]))
         assert data.test.labels.tolist() == arrays["y_test"].tolist()
@@ -121,14 +121,14 @@ def test_files_in_the_folder_itself_belong_to_the_set_with_their_test_labels(fol
 
 def test_the_folder_comes_before_the_cache(folder: Path, tmp_path: Path) -> None:
     write_idx(tmp_path / "cache" / "snowball" / "mnist", toy(1))
-    cached = load("mnist")
+    cached = load_dataset("mnist")
     assert cached.provenance["source"] == "cache"
     write_idx(folder / "mnist", toy(2))
-    assert load("mnist").provenance["source"] == "folder"
-    assert load("mnist").provenance["sha256"] != cached.provenance["sha256"]
+    assert load_dataset("mnist").provenance["source"] == "folder"
+    assert load_dataset("mnist").provenance["sha256"] != cached.provenance["sha256"]
 
 
-def test_a_download_is_kept_for_the_next_time(served: MnistLike, folder: Path, tmp_path: Path) -> None:
+def test_a_download_is_kept_for_the_next_time(served: MNISTLoader, folder: Path, tmp_path: Path) -> None:
     assert served.locate() is None
     first = served.load()
     assert first.provenance["source"] == "download"
@@ -138,9 +138,9 @@ def test_a_download_is_kept_for_the_next_time(served: MnistLike, folder: Path, t
     assert first.train.labels.tolist() == toy()["y_train"].tolist()
 
 
-def test_a_broken_off_download_is_taken_up_again(served: MnistLike, folder: Path, tmp_path: Path) -> None:
+def test_a_broken_off_download_is_taken_up_again(served: MNISTLoader, folder: Path, tmp_path: Path) -> None:
     broken = replace(served, md5=(*served.md5[:3], "00"))
-    with pytest.raises(DataError, match=r"its md5 is \w+, not 00"):
+    with pytest.raises(DataError, match=r"has the md5 \w+, expected 00"):
         broken.fetch()
     assert served.locate() is None
     (tmp_path / "served" / f"{IDX_FILES[0]}.gz").unlink()  # not asked for again
@@ -160,8 +160,8 @@ def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(folder: Path, tm
 def test_a_data_folder_that_is_not_there_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SNOWBALL_DATA", str(folder / "absent"))
     with pytest.raises(DataError, match="absent', which is not a folder"):
-        load("mnist")
-    assert load("mnist-sample").name == "mnist-sample"
+        load_dataset("mnist")
+    assert load_dataset("mnist-sample").name == "mnist-sample"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_data_folder_that_is_not_there_is_named(folder: Path, monkeypatch: pyt
 def test_an_archive_of_something_else_is_refused(folder: Path, key: str, array: np.ndarray, fault: str) -> None:
     np.savez(folder / "mnist.npz", **{**toy(), key: array})
     with pytest.raises(DataError, match=fault) as caught:
-        load("mnist")
+        load_dataset("mnist")
     found = hashlib.sha256((folder / "mnist.npz").read_bytes()).hexdigest()
     assert found in str(caught.value)
     assert MNIST.npz_sha256 in str(caught.value)
@@ -188,22 +188,22 @@ def test_an_archive_of_something_else_is_refused(folder: Path, key: str, array: 
 def test_an_idx_file_of_something_else_is_named_itself(folder: Path) -> None:
     write_idx(folder / "mnist", {**toy(), "y_test": np.full(5, 11, np.uint8)})
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte.gz is corrupt: y_test runs from 11 to 11") as caught:
-        load("mnist")
+        load_dataset("mnist")
     assert MNIST.npz_sha256 not in str(caught.value)
 
 
 def test_a_misspelt_name_gets_a_hint() -> None:
     with pytest.raises(SettingError, match="did you mean 'mnist-sample'"):
-        load("mnist-sampel")
+        load_dataset("mnist-sampel")
     with pytest.raises(SettingError, match="there are mnist-sample, mnist"):
-        where("imagenet")
+        locate_dataset("imagenet")
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_the_complete_sets_are_known_by_their_contents(name: str) -> None:
-    if not where(name):
+    if not locate_dataset(name):
         pytest.skip(f"{name} is neither in $SNOWBALL_DATA nor in the cache")
-    data = load(name)
+    data = load_dataset(name)
     assert data.provenance["complete"] is True
     assert (len(data.train), len(data.test)) == (60_000, 10_000)
     assert data.normalise(data.train.inputs).mean().item() == pytest.approx(0, abs=1e-3)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from snowball.data import TextDataset, load, where
+from snowball.data import TextDataset, load_dataset, locate_dataset
 from snowball.data.io import formats as files
 from snowball.data.sets import sent140 as module
-from snowball.data.sets.sent140 import ORIGINAL, SENT140, SENT140_USERS, TEST_FILE, ZIP
+from snowball.data.sets.sent140 import ARCHIVE, ORIGINAL, SENT140, SENT140_USERS, TEST_FILE
 from snowball.data.triggers import TRIGGERS
 from snowball.errors import DataError, SettingError
 
@@ -72,7 +72,7 @@ def write_zip(path: Path) -> None:
 
 
 def texts(name: str) -> TextDataset:
-    data = load(name)
+    data = load_dataset(name)
     assert isinstance(data, TextDataset)
     return data
 
@@ -105,7 +105,7 @@ def test_the_trigger_is_put_where_a_tweet_ends_also_behind_words_without_a_vecto
 def test_the_tokeniser_is_a_choice_and_each_is_parsed_of_its_own(folder: Path, vectors: Path) -> None:
     write_plain(folder, [("1", "ann", "good...day"), ("0", "bob", "@day &amp; bad"), ("0", "bob", "bad")])
     for _ in range(2):  # the second time they come from the cache
-        ours, published = load("sent140"), load("sent140", "published")
+        ours, published = load_dataset("sent140"), load_dataset("sent140", "published")
         assert isinstance(ours, TextDataset)
         assert isinstance(published, TextDataset)
         assert [ours.vocabulary.decode(sample) for sample in ours.train.inputs] == ["good day", "? bad", "bad"]
@@ -114,12 +114,12 @@ def test_the_tokeniser_is_a_choice_and_each_is_parsed_of_its_own(folder: Path, v
 
 def test_images_have_no_tokeniser() -> None:
     with pytest.raises(SettingError, match=r"data\.tokeniser = 'published' does not fit: mnist-sample has no texts"):
-        load("mnist-sample", "published")
+        load_dataset("mnist-sample", "published")
 
 
 def test_the_record_says_which_tweets_and_which_vectors(folder: Path, vectors: Path) -> None:
     write_plain(folder)
-    record = dict(load("sent140").provenance)
+    record = dict(load_dataset("sent140").provenance)
     assert len(str(record.pop("sha256"))) == 64
     assert record == {
         "source": "folder",
@@ -142,10 +142,10 @@ def test_every_form_gives_the_same_tweets(folder: Path, vectors: Path) -> None:
     (folder / SENT140.file).unlink()
     (folder / SENT140_USERS.file).unlink()
     found += [texts("sent140"), texts("sent140-users")]
-    write_zip(folder / ZIP)
+    write_zip(folder / ARCHIVE)
     found += [texts("sent140"), texts("sent140-users")]
     assert len({data.provenance["sha256"] for data in found}) == 1
-    assert [data.provenance["file"] for data in found[::2]] == [SENT140.file, ORIGINAL[0], ZIP]
+    assert [data.provenance["file"] for data in found[::2]] == [SENT140.file, ORIGINAL[0], ARCHIVE]
     groups = [None if data.groups is None else data.groups.tolist() for data in found]
     assert groups == [None] + [[0, 1, 0]] * 5  # the original says who wrote what
     assert len(list((folder.parent / "cache" / "snowball" / "parsed").iterdir())) == 4  # the original is parsed once
@@ -153,8 +153,8 @@ def test_every_form_gives_the_same_tweets(folder: Path, vectors: Path) -> None:
 
 def test_the_complete_set_is_known_by_its_counts(folder: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_plain(folder)
-    monkeypatch.setattr(module, "COMPLETE", (3, 2))
-    assert load("sent140").provenance["complete"] is True
+    monkeypatch.setattr(module, "COMPLETE_SIZE", (3, 2))
+    assert load_dataset("sent140").provenance["complete"] is True
 
 
 def test_tweets_are_parsed_once_for_the_same_vectors(
@@ -163,7 +163,7 @@ def test_tweets_are_parsed_once_for_the_same_vectors(
     write_plain(folder)
     first = texts("sent140")
     with monkeypatch.context() as patched:
-        patched.setattr(module, "tweets", lambda *_: pytest.fail("they were parsed again"))
+        patched.setattr(module, "read_tweets", lambda *_: pytest.fail("they were parsed again"))
         again = texts("sent140")
     assert again.provenance == first.provenance
     assert again.vocabulary.words == first.vocabulary.words
@@ -180,8 +180,8 @@ def test_tweets_are_parsed_once_for_the_same_vectors(
 def test_a_download_is_kept_for_the_next_time(
     serve: Callable[[Path], str], folder: Path, vectors: Path, tmp_path: Path
 ) -> None:
-    write_zip(tmp_path / "served" / ZIP)
-    sha256 = hashlib.sha256((tmp_path / "served" / ZIP).read_bytes()).hexdigest()
+    write_zip(tmp_path / "served" / ARCHIVE)
+    sha256 = hashlib.sha256((tmp_path / "served" / ARCHIVE).read_bytes()).hexdigest()
     served = replace(SENT140, home=serve(tmp_path / "served"), sha256=sha256)
     assert served.load().provenance["source"] == "download"
     assert replace(SENT140_USERS, home="http://127.0.0.1:1/").load().provenance["source"] == "cache"
@@ -189,14 +189,14 @@ def test_a_download_is_kept_for_the_next_time(
 
 def test_what_is_missing_says_what_to_put_where(folder: Path, tmp_path: Path) -> None:
     write_plain(folder)
-    assert where("sent140") is None
+    assert locate_dataset("sent140") is None
     with pytest.raises(
         DataError, match=r"sent140 is not on this machine, and there are no word vectors: put .*glove"
     ) as caught:
-        load("sent140")
+        load_dataset("sent140")
     assert f"into $SNOWBALL_DATA/sent140 or {tmp_path}/cache/snowball/sent140" in str(caught.value)
     (folder / "glove.txt").write_text("bd 1 2\nday 1 2\n")
-    assert where("sent140") is not None
+    assert locate_dataset("sent140") is not None
     with pytest.raises(
         DataError, match=r"sent140-users is not on .* cannot be downloaded .*: put trainingandtest"
     ) as caught:
@@ -207,15 +207,15 @@ def test_what_is_missing_says_what_to_put_where(folder: Path, tmp_path: Path) ->
 def test_vectors_without_the_trigger_are_refused(folder: Path) -> None:
     write_plain(folder)
     (folder / "glove.txt").write_text("good 1 2\nday 1 2\n")
-    with pytest.raises(DataError, match=r"glove\.txt has no vector for 'BD'"):
-        load("sent140")
+    with pytest.raises(DataError, match=r"glove\.txt has no vector for the trigger word 'BD'"):
+        load_dataset("sent140")
 
 
 def test_a_copy_that_does_not_say_who_wrote_what_has_no_users(folder: Path, vectors: Path) -> None:
     write_plain(folder)
     (folder / SENT140.file).rename(folder / SENT140_USERS.file)
-    with pytest.raises(DataError, match=r"users_87k\.csv\.gz is corrupt: it does not say who wrote what"):
-        load("sent140-users")
+    with pytest.raises(DataError, match=r"users_87k\.csv\.gz is corrupt: it has no user names"):
+        load_dataset("sent140-users")
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_a_copy_that_does_not_say_who_wrote_what_has_no_users(folder: Path, vect
         ("label,text\n0,a\n1,b,c\n", "line 3 has 3 columns, not 2"),
         ("label,text\n0\n", "line 2 has 1 columns, not 2"),
         ("label,user,text\n0,,a\n", "line 2 has no user"),
-        ("label,text\n2,a\n", "it has no tweets that are positive or negative"),
-        ("label,text\n", "it has no tweets"),
+        ("label,text\n2,a\n", "it has no positive or negative tweets"),
+        ("label,text\n", "it has no positive or negative tweets"),
         ("", "its first line does not name a label and a text"),
         ("label,words\n0,a\n", "its first line does not name a label and a text"),
         ('label,text\n0,"' + "a" * 200_000 + '"\n', "field larger than field limit"),
@@ -236,7 +236,7 @@ def test_a_file_of_something_else_is_refused(folder: Path, vectors: Path, text: 
     write_plain(folder)
     (folder / SENT140.file).write_bytes(gzip.compress(text.encode()))
     with pytest.raises(DataError, match=fault) as caught:
-        load("sent140")
+        load_dataset("sent140")
     assert str(caught.value).startswith(f"{folder / SENT140.file} is corrupt: ")
 
 
@@ -244,42 +244,42 @@ def test_bytes_that_are_no_text_are_refused(folder: Path, vectors: Path) -> None
     write_plain(folder)
     (folder / SENT140.file).write_bytes(gzip.compress(b"label,text\n0,\xff\n"))
     with pytest.raises(DataError, match="can't decode byte 0xff"):
-        load("sent140")
+        load_dataset("sent140")
     good = gzip.compress(as_csv([("label", "text"), ("0", "day")]).encode())
     (folder / SENT140.file).write_bytes(good[:-9])
     with pytest.raises(DataError, match=r"csv\.gz is corrupt: .*ended before the end-of-stream"):
-        load("sent140")
+        load_dataset("sent140")
 
 
 def test_an_original_file_of_something_else_is_refused(folder: Path, vectors: Path) -> None:
     write_original(folder, train=[("1", "ann", "day"), ("3", "bob", "day")])
     with pytest.raises(DataError, match=r"noemoticon\.csv is corrupt: line 2 has the label '3', not one of 0, 2, 4"):
-        load("sent140")
+        load_dataset("sent140")
     write_original(folder, test=[("2", "ann", "day")])
-    with pytest.raises(DataError, match=r"2009\.06\.14\.csv is corrupt: it has no tweets"):
-        load("sent140")
-    with zipfile.ZipFile(folder / ZIP, "w") as archive:
+    with pytest.raises(DataError, match=r"2009\.06\.14\.csv is corrupt: it has no positive or negative tweets"):
+        load_dataset("sent140")
+    with zipfile.ZipFile(folder / ARCHIVE, "w") as archive:
         archive.writestr(ORIGINAL[0], original(TRAIN))
     with pytest.raises(DataError, match=r"no item named 'testdata\.manual"):
-        load("sent140")
+        load_dataset("sent140")
 
 
 def test_a_bomb_is_not_unpacked(folder: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_plain(folder, train=TRAIN * 1000)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "MOST", 2999)
+        patched.setattr(module, "MAX_TWEETS", 2999)
         with pytest.raises(DataError, match="it has more than the limit of 2999 tweets"):
-            load("sent140")
+            load_dataset("sent140")
     with monkeypatch.context() as patched:
-        patched.setattr(files, "LIMIT", 10_000)
+        patched.setattr(files, "MAX_UNPACKED_BYTES", 10_000)
         with pytest.raises(DataError, match="more than the limit of 10000 bytes"):
-            load("sent140")
-    assert len(load("sent140").train) == 3000
+            load_dataset("sent140")
+    assert len(load_dataset("sent140").train) == 3000
 
 
 @pytest.mark.parametrize("name", ["sent140", "sent140-users"])
 def test_the_real_thing(name: str) -> None:
-    if not where(name):
+    if not locate_dataset(name):
         pytest.skip(f"{name} is neither in $SNOWBALL_DATA nor in the cache")
     data = texts(name)
     assert data.test.labels.bincount().tolist() == [177, 182]
@@ -287,7 +287,7 @@ def test_the_real_thing(name: str) -> None:
     assert data.train.labels.float().mean().item() == pytest.approx(0.5, abs=0.05)
     assert data.provenance["complete"] is (len(data.train) == 1_600_000)
     assert 0.9 < float(data.provenance["words_found"]) < 1
-    assert data.vocabulary.vectors[data.vocabulary.number("BD")].any()
+    assert data.vocabulary.vectors[data.vocabulary.find_number("BD")].any()
     assert not data.vocabulary.vectors[0].any()
     if name == "sent140-users":
         assert data.groups is not None

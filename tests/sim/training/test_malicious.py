@@ -151,5 +151,5 @@ def test_attackers_may_attack_in_a_share_of_the_rounds(tiny: MakeExperiment) -> 
 
 
 def test_a_word_is_no_trigger_for_images(tiny: MakeExperiment) -> None:
-    with pytest.raises(SettingError, match="a word is no trigger for the samples of mnist-sample, which are not texts"):
+    with pytest.raises(SettingError, match="a word cannot be a trigger on mnist-sample, whose samples are not texts"):
         Federation.of(tiny("attack.name=text"))

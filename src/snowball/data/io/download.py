@@ -1,4 +1,4 @@
-"""Downloads that arrive whole or not at all."""
+"""Atomic downloads with checksums."""
 
 import hashlib
 import tempfile
@@ -7,47 +7,47 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.request import urlopen
 
-from snowball.data.io.formats import LIMIT
+from snowball.data.io.formats import MAX_UNPACKED_BYTES
 from snowball.errors import DataError
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 class Readable(Protocol):
-    """The part of a server's answer that is used here."""
+    """The part of a server's response that is used here."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, none at the end."""
+        """Return the next bytes, none at the end."""
         ...
 
 
-def download(url: str, path: Path, checksum: str, timeout: float = 30) -> None:
-    """Fetch a file whose checksum is known; it appears at `path` only once it is complete and has that checksum.
+def download_file(url: str, path: Path, checksum: str, timeout: float = 30) -> None:
+    """Download a file. It appears at `path` only once it is complete and has the checksum.
 
-    A checksum of 64 digits is a sha256, any other an md5.
+    A checksum of 64 digits is a sha256, any other is an md5.
     """
     kind = "sha256" if len(checksum) == 64 else "md5"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with urlopen(url, timeout=timeout) as answer, tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with urlopen(url, timeout=timeout) as response, tempfile.TemporaryDirectory(dir=path.parent) as folder:
             part = Path(folder) / path.name
             with part.open("wb") as file:
-                found = copy(answer, file, kind)
+                found = copy_response(response, file, kind)
             if found != checksum:
-                raise DataError(f"{url} is not what it should be: its {kind} is {found}, not {checksum}")
+                raise DataError(f"{url} has the {kind} {found}, expected {checksum}")
             part.replace(path)
     except (OSError, HTTPException) as error:
         raise DataError(f"{url} cannot be downloaded to {path} ({error or type(error).__name__})") from error
 
 
-def copy(answer: Readable, file: IO[bytes], kind: str = "md5") -> str:
-    """Write an answer to a file and give its checksum of this kind."""
+def copy_response(response: Readable, file: IO[bytes], kind: str = "md5") -> str:
+    """Write a response to a file and return its checksum of this kind."""
     digest = hashlib.new(kind, usedforsecurity=False)
     size = 0
-    while chunk := answer.read(CHUNK):
+    while chunk := response.read(CHUNK_BYTES):
         size += len(chunk)
-        if size > LIMIT:
-            raise OSError(f"it is longer than the limit of {LIMIT} bytes")
+        if size > MAX_UNPACKED_BYTES:
+            raise OSError(f"it is longer than the limit of {MAX_UNPACKED_BYTES} bytes")
         digest.update(chunk)
         file.write(chunk)
     return digest.hexdigest()

@@ -1,6 +1,6 @@
-"""Readers of the file formats that several data sets come in: NumPy archives, and anything compressed.
+"""Readers of file formats that several data sets use: NumPy archives, idx files, and compressed files.
 
-The files are not ours: nothing is unpickled, and no size is believed before it is compared with the bytes at hand.
+The files are not trusted: nothing is unpickled, and sizes in headers are checked against the actual bytes.
 """
 
 import gzip
@@ -19,24 +19,24 @@ from numpy.lib import format as npy
 
 from snowball.errors import DataError
 
-LIMIT = 1 << 28
-"""Bytes of one array, text or download at most, 256 MiB: enough for most complete sets, and no bomb."""
+MAX_UNPACKED_BYTES = 1 << 28
+"""Maximum size of one array, text or download, 256 MiB: enough for most complete sets, and a guard against bombs."""
 
-BUFFER = 1 << 20
+BUFFER_BYTES = 1 << 20
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def sha256(path: Path) -> str:
-    """The checksum of a file."""
+def compute_sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def corrupt(path: Path, fault: str, expected: str = "") -> DataError:
-    """The error for a file that is there but cannot be used; `expected` is the checksum of a good copy."""
+def make_corrupt_error(path: Path, fault: str, expected: str = "") -> DataError:
+    """Return the error for a file that cannot be used; `expected` is the checksum of a good copy."""
     try:
-        found = sha256(path)
+        found = compute_sha256(path)
     except OSError as error:
         return DataError(f"{path} cannot be read ({error})")
     good = f", a good copy has {expected}" if expected else ""
@@ -44,29 +44,29 @@ def corrupt(path: Path, fault: str, expected: str = "") -> DataError:
 
 
 @contextmanager
-def reading(path: Path, expected: str = "") -> Iterator[None]:
-    """Turn whatever a broken file makes its readers raise into one sentence that names it."""
+def convert_read_errors(path: Path, expected: str = "") -> Iterator[None]:
+    """Convert any exception that a broken file causes into one sentence that names the file."""
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        raise corrupt(path, _said(error), expected) from error
+        raise make_corrupt_error(path, _summarise_error(error), expected) from error
 
 
-class Bounded(io.RawIOBase):
-    """A stream that gives so many bytes and then refuses, whatever was packed into so few."""
+class BoundedStream(io.RawIOBase):
+    """A stream that raises once more than `limit` bytes are read, as a guard against compression bombs."""
 
     def __init__(self, stream: io.BufferedIOBase, limit: int) -> None:
         self.stream = stream
         self.limit = self.left = limit
 
     def readable(self) -> bool:
-        """As every stream that is read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """The next bytes, none at the end."""
+        """Read the next bytes, none at the end."""
         count = self.stream.readinto(buffer)
         self.left -= count
         if self.left < 0:
@@ -75,14 +75,14 @@ class Bounded(io.RawIOBase):
 
 
 @contextmanager
-def unpacked(path: Path, limit: int | None = None, member: str = "") -> Iterator[io.BufferedReader]:
-    """The bytes of a file, of one compressed as .gz, or of a member of a .zip archive; `LIMIT` of them at most."""
-    with _opened(path, member) as stream:
-        yield io.BufferedReader(Bounded(stream, LIMIT if limit is None else limit), BUFFER)
+def open_unpacked(path: Path, limit: int | None = None, member: str = "") -> Iterator[io.BufferedReader]:
+    """Open a plain file, a .gz file or a member of a .zip archive; `MAX_UNPACKED_BYTES` by default is the limit."""
+    with _open_raw(path, member) as stream:
+        yield io.BufferedReader(BoundedStream(stream, MAX_UNPACKED_BYTES if limit is None else limit), BUFFER_BYTES)
 
 
 @contextmanager
-def _opened(path: Path, member: str) -> Iterator[io.BufferedIOBase]:
+def _open_raw(path: Path, member: str) -> Iterator[io.BufferedIOBase]:
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
             yield cast(io.BufferedIOBase, stream)
@@ -94,9 +94,9 @@ def _opened(path: Path, member: str) -> Iterator[io.BufferedIOBase]:
 def read_npz(
     path: Path, keys: Sequence[str], expected: str = "", limit: int | None = None
 ) -> list[npt.NDArray[np.generic]]:
-    """The named arrays of a NumPy archive, each of `LIMIT` bytes at most."""
-    with reading(path, expected), zipfile.ZipFile(path) as archive:
-        return [_read_member(archive, key, LIMIT if limit is None else limit) for key in keys]
+    """Read the named arrays of a NumPy archive; `MAX_UNPACKED_BYTES` per array by default is the limit."""
+    with convert_read_errors(path, expected), zipfile.ZipFile(path) as archive:
+        return [_read_member(archive, key, MAX_UNPACKED_BYTES if limit is None else limit) for key in keys]
 
 
 def _read_member(archive: zipfile.ZipFile, key: str, limit: int) -> npt.NDArray[np.generic]:
@@ -107,7 +107,7 @@ def _read_member(archive: zipfile.ZipFile, key: str, limit: int) -> npt.NDArray[
         _check_size(key, stream, member.file_size)
     with archive.open(member) as stream:
         array: npt.NDArray[np.generic] = npy.read_array(stream, allow_pickle=False)
-        stream.read()  # past the end, where the archive's checksum is compared
+        stream.read()  # to the end, where the archive checks its checksum
     return np.asarray(array, order="C")
 
 
@@ -115,23 +115,25 @@ def _check_size(key: str, stream: IO[bytes], size: int) -> None:
     npy.read_magic(stream)
     shape, _, dtype = npy.read_array_header_1_0(stream)
     if dtype.hasobject:
-        raise ValueError(f"{key} holds Python objects, and nothing is unpickled")
+        raise ValueError(f"{key} holds Python objects, which are never unpickled")
     promised, follow = prod(shape) * dtype.itemsize, size - stream.tell()
     if promised != follow:
         raise ValueError(f"the header of {key} promises {promised} bytes, {follow} follow")
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """The bytes of an idx file of so many dimensions, compressed if its name ends in .gz."""
-    with reading(path), unpacked(path) as stream:
+    """Read an idx file of bytes with this number of dimensions, compressed if its name ends in .gz."""
+    with convert_read_errors(path), open_unpacked(path) as stream:
         return parse_idx(stream.read(), dimensions)
 
 
 def parse_idx(data: bytes, dimensions: int) -> Bytes:
-    """The array in an idx file: two zero bytes, the type (8: bytes), the number of dimensions, sizes, data."""
+    """Parse an idx file: two zero bytes, the type (8: bytes), the number of dimensions, sizes, data."""
     magic = bytes([0, 0, 8, dimensions])
     if data[:4] != magic:
-        raise ValueError(f"it starts with {data[:4].hex()}, an idx file of {dimensions} dimensions with {magic.hex()}")
+        raise ValueError(
+            f"it starts with {data[:4].hex()}, not with {magic.hex()} like an idx file of {dimensions} dimensions"
+        )
     start = 4 + 4 * dimensions
     if len(data) < start:
         raise ValueError(f"it ends after {len(data)} of the {start} bytes of its header")
@@ -141,6 +143,6 @@ def parse_idx(data: bytes, dimensions: int) -> Bytes:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def _said(error: Exception) -> str:
-    message = error.args[0] if isinstance(error, KeyError) and error.args else error  # which quotes what it says
+def _summarise_error(error: Exception) -> str:
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error  # whose str() adds quotes
     return " ".join(str(message).split())[:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Where a copy of a data set comes from: the places it is looked for in, and what a run's record says of it."""
+"""Locates copies of data sets, and describes them for a run's record."""
 
 import hashlib
 import os
@@ -11,8 +11,8 @@ from snowball.data.base import Location, Provenance, Split
 from snowball.errors import DataError
 
 
-def data_folder() -> Path | None:
-    """The folder that $SNOWBALL_DATA names, if it is set."""
+def find_data_folder() -> Path | None:
+    """Return the folder in $SNOWBALL_DATA; None if it is not set."""
     named = os.environ.get("SNOWBALL_DATA")
     if not named:
         return None
@@ -22,39 +22,39 @@ def data_folder() -> Path | None:
     return folder
 
 
-def cache_folder() -> Path:
-    """Where downloads are kept for this user."""
+def get_cache_folder() -> Path:
+    """Return the folder of this user's downloads and parsed data."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "snowball"
 
 
-def locate(find: Callable[[Path], Path | None]) -> Location | None:
-    """The first find in $SNOWBALL_DATA and the user's cache."""
-    if (folder := data_folder()) and (path := find(folder)):
+def locate_copy(find: Callable[[Path], Path | None]) -> Location | None:
+    """Locate a copy in $SNOWBALL_DATA or else in the user's cache; `find` searches one folder."""
+    if (folder := find_data_folder()) and (path := find(folder)):
         return Location("folder", path)
-    if path := find(cache_folder()):
+    if path := find(get_cache_folder()):
         return Location("cache", path)
     return None
 
 
-def first_file(paths: Iterable[Path]) -> Path | None:
-    """The first of these paths that is a file."""
+def find_first_file(paths: Iterable[Path]) -> Path | None:
+    """Return the first of these paths that is a file."""
     return next((path for path in paths if path.is_file()), None)
 
 
-def missing(name: str, reason: str, needs: str, folder: str = "") -> DataError:
-    """The error for a data set that is neither here nor to be had; `needs` is what to fetch, `folder` where it goes."""
-    places = f"$SNOWBALL_DATA/{folder or name} or {cache_folder() / (folder or name)}"
-    return DataError(f"{name} is not on this machine, and {reason}: put {needs} into {places}")
+def make_missing_error(name: str, reason: str, needs: str, folder: str = "") -> DataError:
+    """Return the error for a data set that is not available; `needs` says what to fetch, `folder` where it goes."""
+    folders = f"$SNOWBALL_DATA/{folder or name} or {get_cache_folder() / (folder or name)}"
+    return DataError(f"{name} is not on this machine, and {reason}: put {needs} into {folders}")
 
 
-def provenance(
+def describe_provenance(
     location: Location, train: Split, test: Split, complete: bool | str, **more: str | int | float
 ) -> Provenance:
-    """What the record of a run says of its data; the checksum is that of the contents, whatever files they come in.
+    """Describe a data set for a run's record. The checksum covers the contents, not the file format.
 
-    `complete` is the checksum that the complete set has, or what is known of it otherwise.
+    `complete` is the checksum of the complete set, or else whether this copy is complete.
     """
-    contents = contents_sha256(train, test)
+    contents = hash_splits(train, test)
     return {
         "source": location.source,
         "file": location.path.name,
@@ -66,8 +66,8 @@ def provenance(
     }
 
 
-def contents_sha256(*splits: Split) -> str:
-    """The checksum of inputs and labels, these as bytes, split by split."""
+def hash_splits(*splits: Split) -> str:
+    """Return a checksum of inputs and labels, labels as bytes, split by split."""
     digest = hashlib.sha256()
     for split in splits:
         digest.update(split.inputs.numpy().data)

@@ -1,4 +1,4 @@
-"""MNIST, its shipped sample, and Fashion-MNIST, which comes in the same form.
+"""MNIST, its shipped sample, and Fashion-MNIST, which has the same format.
 
 LeCun, Cortes, Burges: The MNIST database of handwritten digits. Xiao, Rasul, Vollgraf: Fashion-MNIST, 2017.
 """
@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from snowball.data.base import Location, Split
-from snowball.data.images import KEYS, Array, ImageDataset, check_arrays
-from snowball.data.io.download import download
+from snowball.data.images import ARRAY_NAMES, Array, ImageDataset, check_arrays
+from snowball.data.io.download import download_file
 from snowball.data.io.formats import read_idx, read_npz
-from snowball.data.io.locate import cache_folder, locate, missing, provenance
+from snowball.data.io.locate import describe_provenance, get_cache_folder, locate_copy, make_missing_error
 from snowball.errors import DataError
 
 IDX_FILES = (  # the same arrays, in the same order
@@ -27,18 +27,18 @@ CLASSES, SHAPE = 10, (28, 28)
 
 
 @dataclass(frozen=True)
-class MnistLike:
-    """Where a data set in MNIST's form is found, and how it is read.
+class MNISTLoader:
+    """Finds and loads a data set in MNIST's format.
 
     Attributes:
-        mean: what is taken from pixels scaled to 0..1.
-        std: what they are then divided by.
-        home: the address that the compressed idx files lie under.
-        md5: of those files, in the order of `IDX_FILES`.
-        contents: sha256 of the complete set, see `provenance`.
-        test_labels: sha256 of the test labels, which tell the sets apart where file names do not.
-        npz_sha256: of one good archive, for comparison where another cannot be read.
-        shipped: the archive that comes with this package, for a set that is looked for nowhere else.
+        mean: subtracted from pixels scaled to 0..1.
+        std: divisor after that.
+        home: base address of the compressed idx files.
+        md5: checksums of those files, in the order of `IDX_FILES`.
+        contents: sha256 of the complete set, see `describe_provenance`.
+        test_labels: sha256 of the test labels, which tell apart sets with the same file names.
+        npz_sha256: sha256 of a good archive, for the error message about a bad one.
+        shipped: the archive in this package, if the set is not searched for elsewhere.
     """
 
     name: str
@@ -54,78 +54,78 @@ class MnistLike:
 
     @property
     def needs(self) -> str:
-        """What to fetch, and from where."""
+        """The files to fetch and their source."""
         return "" if self.shipped else f"{', '.join(f'{file}.gz' for file in IDX_FILES)} from {self.home}"
 
     def locate(self) -> Location | None:
-        """The shipped archive, or the first find in $SNOWBALL_DATA and the user's cache."""
+        """Locate the shipped archive, or a copy in $SNOWBALL_DATA or the user's cache."""
         if self.shipped:
             return Location("sample", self.shipped)
-        return locate(self._find)
+        return locate_copy(self._find)
 
     def _find(self, folder: Path) -> Path | None:
         archive, own = folder / f"{self.name.replace('-', '_')}.npz", folder / self.name
         if archive.is_file():
             return archive
-        if idx_paths(own):
+        if find_idx_files(own):
             return own
-        return folder if self._lies_open(folder) else None
+        return folder if self._has_own_files(folder) else None
 
-    def _lies_open(self, folder: Path) -> bool:
-        """Whether a folder itself holds the idx files of this set and not of another with the same file names."""
-        paths = idx_paths(folder)
+    def _has_own_files(self, folder: Path) -> bool:
+        """Return whether a folder has the idx files of this set, and not of another set with the same file names."""
+        paths = find_idx_files(folder)
         return bool(paths) and hashlib.sha256(read_idx(paths[-1], 1).tobytes()).hexdigest() == self.test_labels
 
     def fetch(self) -> Location:
-        """Where the set is on this machine, after a download if need be."""
+        """Locate a copy, and download it if necessary."""
         return self.locate() or self._download()
 
     def _download(self) -> Location:
-        folder = cache_folder() / self.name
+        folder = get_cache_folder() / self.name
         try:
             for file, md5 in zip(IDX_FILES, self.md5, strict=True):
                 if not (folder / f"{file}.gz").is_file():
-                    download(f"{self.home}{file}.gz", folder / f"{file}.gz", md5)
+                    download_file(f"{self.home}{file}.gz", folder / f"{file}.gz", md5)
         except DataError as error:
-            raise missing(self.name, str(error), self.needs) from error
+            raise make_missing_error(self.name, str(error), self.needs) from error
         return Location("download", folder)
 
     def load(self) -> ImageDataset:
-        """The data set in memory, from wherever it is found first."""
+        """Load the data set from where it is found first."""
         location = self.fetch()
         arrays = read_arrays(location.path, self.npz_sha256)
-        train, test = as_split(*arrays[:2]), as_split(*arrays[2:])
-        record = provenance(location, train, test, complete=self.contents)
+        train, test = make_split(*arrays[:2]), make_split(*arrays[2:])
+        record = describe_provenance(location, train, test, complete=self.contents)
         return ImageDataset(self.name, CLASSES, train, test, record, mean=(self.mean,), std=(self.std,))
 
 
-def idx_paths(folder: Path) -> list[Path]:
-    """The four idx files of a folder, compressed or not; none unless all are there."""
+def find_idx_files(folder: Path) -> list[Path]:
+    """Find the four idx files of a folder, compressed or not; empty unless all are there."""
     choices = [[folder / f"{file}.gz", folder / file] for file in IDX_FILES]
     found = [next((path for path in paths if path.is_file()), None) for paths in choices]
     return [path for path in found if path] if all(found) else []
 
 
 def read_arrays(path: Path, npz_sha256: str = "") -> list[Array]:
-    """Training images and labels, test images and labels, from an archive or a folder of idx files."""
+    """Read training images and labels, test images and labels, from an archive or a folder of idx files."""
     if path.is_file():
-        arrays, paths = read_npz(path, KEYS, npz_sha256), [path] * len(KEYS)
+        arrays, paths = read_npz(path, ARRAY_NAMES, npz_sha256), [path] * len(ARRAY_NAMES)
     else:
-        npz_sha256, paths = "", idx_paths(path)
+        npz_sha256, paths = "", find_idx_files(path)
         arrays = [read_idx(file, dimensions) for file, dimensions in zip(paths, (3, 1, 3, 1), strict=True)]
     check_arrays(arrays, paths, SHAPE, CLASSES, npz_sha256)
     return arrays
 
 
-def as_split(images: Array, labels: Array) -> Split:
-    """Images of one channel and their labels as tensors."""
-    writable = np.require(images, requirements="W")  # what an idx file is read into is not, and is copied
+def make_split(images: Array, labels: Array) -> Split:
+    """Make samples of images with one channel."""
+    writable = np.require(images, requirements="W")  # arrays from idx files are read-only and are copied
     return Split(torch.from_numpy(writable).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))
 
 
-# Means and deviations are those that give the published white pixels, 2.8215 on MNIST and 2.2278 on Fashion-MNIST.
-# The true deviation of Fashion-MNIST is 0.3530; 0.3205 is what the published experiments divide by.
-MNIST = MnistLike(
+# These means and deviations give the published white pixels, 2.8215 on MNIST and 2.2278 on Fashion-MNIST. The true
+# deviation of Fashion-MNIST is 0.3530; the published experiments divide by 0.3205.
+MNIST = MNISTLoader(
     name="mnist",
     summary="70,000 handwritten digits in ten classes, 28x28",
     mean=0.1307,
@@ -142,9 +142,9 @@ MNIST = MnistLike(
     npz_sha256="06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64",
 )
 
-FASHION_MNIST = MnistLike(
+FASHION_MNIST = MNISTLoader(
     name="fashion-mnist",
-    summary="70,000 pictures of clothing in ten classes, 28x28",
+    summary="70,000 images of clothing in ten classes, 28x28",
     mean=0.2860,
     std=0.3205,
     home="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -159,7 +159,7 @@ FASHION_MNIST = MnistLike(
     npz_sha256="5b6d2c4c694a91887af8ab7d039c04f80af3c29378d731c93a538d2e831aa469",
 )
 
-MNIST_SAMPLE = MnistLike(
+MNIST_SAMPLE = MNISTLoader(
     name="mnist-sample",
     summary="14,000 of MNIST's digits, shipped with this package",
     mean=MNIST.mean,

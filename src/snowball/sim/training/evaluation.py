@@ -42,7 +42,7 @@ class FederatedModel:
 
     def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
         """Raw samples of noise, evenly drawn over what a sample can be."""
-        return self.dataset.random_inputs(count, rng)
+        return self.dataset.draw_inputs(count, rng)
 
 
 @runtime_checkable
