@@ -65,6 +65,12 @@ def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path)
         assert all(len(row) == 4 and all(cell.strip(" |") for cell in row) for row in rows)
 
 
+def test_the_map_of_the_house_is_up_to_date() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / "draw_house.py"))
+    for module in (module for layer in drawn["read_layers"]() for module in layer):
+        assert f">{module}</tspan>" in drawn["PICTURE"].read_text(encoding="utf-8"), "run scripts/draw_house.py"
+
+
 def what_readers_have() -> dict[str, Any]:
     """A global model, what clients made of it, and who they are: what the library example starts from."""
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 3))
