@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from snowball.attacks import ATTACKS, CBA
-from snowball.data import DATASETS, Dataset, load
-from snowball.data.partition import PARTITIONS, iid
+from snowball.data import DATASETS, Dataset, load_dataset
+from snowball.data.partition import PARTITIONS, partition_iid
 from snowball.data.triggers import TRIGGERS, TriggerInfo, find_trigger
 from snowball.defenses import DEFENSES, FedAvg, Snowball
 from snowball.errors import SettingError
@@ -172,7 +172,7 @@ class Edge:
 
 
 def halves(labels: Any, clients: int, rng: np.random.Generator, swap: bool = False) -> Any:
-    return iid(labels, clients, rng)
+    return partition_iid(labels, clients, rng)
 
 
 def small_cnn(input_shape: tuple[int, int, int], classes: int) -> Cnn:
@@ -221,7 +221,7 @@ REFUSED: list[tuple[Registry[Any], Any, str]] = [
     (ATTACKS, Edge, "it is not a dataclass"),
     (ATTACKS, Silent, "it has no knowledge, target, trigger, poison, probe"),
     (DATASETS, Silent, "it has no name, summary, needs, locate, fetch, load"),
-    (DATASETS, iid, "it has no name, summary, needs, locate, fetch, load"),
+    (DATASETS, partition_iid, "it has no name, summary, needs, locate, fetch, load"),
     (TRIGGERS, Silent, "it has no make"),
     (PARTITIONS, Silent, "it is not a function"),
     (PARTITIONS, 3, "it is not a function"),
@@ -284,7 +284,7 @@ def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     assert len(federation.parts) == 4
     assert isinstance(federation.model(), Cnn)
     assert isinstance(build(f"{__name__}:small_cnn", (1, 28, 28), 10, stream(0)), Cnn)
-    assert load(f"{__name__}:Toys").name == "toy images"
+    assert load_dataset(f"{__name__}:Toys").name == "toy images"
     assert isinstance(find_trigger(f"{__name__}:Edge"), Edge)
 
 
@@ -306,7 +306,7 @@ def misspelt(labels: Any, clients: int, rng: Any, swap: "bol" = False) -> Any:  
 
 
 def single(labels: Any, clients: int, rng: Any) -> Any:
-    return iid(labels, 1, rng)
+    return partition_iid(labels, 1, rng)
 
 
 @dataclass(frozen=True)
