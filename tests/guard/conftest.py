@@ -1,4 +1,4 @@
-"""A small federation: a model with a normalisation's buffers, honest replies to it, and what hostile ones can be."""
+"""A small federation: a model with batch normalisation, honest replies to it, and hostile ones."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -22,8 +22,8 @@ MODEL = {
 Tensors = dict[str, Tensor]
 
 
-def honest(number: int, model: Mapping[str, Tensor] = MODEL) -> Reply:
-    """A client's answer after a little training: site-00, site-01, ..."""
+def make_honest_reply(number: int, model: Mapping[str, Tensor] = MODEL) -> Reply:
+    """Return a client's reply after a little training; clients are site-00, site-01, ..."""
     rng = torch.Generator().manual_seed(number)
     tensors = {
         name: tensor + 0.05 * torch.rand(tensor.shape, generator=rng) if tensor.is_floating_point() else tensor + 2
@@ -32,14 +32,14 @@ def honest(number: int, model: Mapping[str, Tensor] = MODEL) -> Reply:
     return Reply(f"site-{number:02}", 20 + number, tensors)
 
 
-def sent(reply: Reply, **changes: Any) -> Reply:
-    """The reply with some tensors changed, an underscore for each dot of their names."""
+def change_reply(reply: Reply, **changes: Any) -> Reply:
+    """Return a reply with some tensors changed; an underscore stands for each dot in their names."""
     names = {name.replace(".", "_"): name for name in reply.tensors}
     return Reply(reply.client, reply.examples, {**reply.tensors, **{names[key]: new for key, new in changes.items()}})
 
 
 class Raising(Mapping[str, Any]):
-    """Tensors by name that cannot be looked at."""
+    """A mapping that raises on every access."""
 
     def __getitem__(self, name: str) -> Any:
         raise ZeroDivisionError(name)
@@ -52,27 +52,27 @@ class Raising(Mapping[str, Any]):
 
 
 class Unspeakable(Exception):  # noqa: N818
-    """A fault that raises another when it is to be said."""
+    """An exception whose text cannot be had."""
 
     def __str__(self) -> str:
         raise RuntimeError("not even that")
 
 
 class Silent(Raising):
-    """Tensors by name whose fault cannot be said."""
+    """A mapping that raises an exception without a text."""
 
     def __iter__(self) -> Iterator[str]:
         raise Unspeakable
 
 
 class Named(dict[str, Any]):
-    """The right names, and nothing behind them."""
+    """A mapping with the right names and no values."""
 
     def __getitem__(self, name: str) -> Any:
         raise KeyError(name)
 
 
-def sparse() -> Tensor:
+def make_sparse() -> Tensor:
     return torch.eye(4)[:, :3].to_sparse()
 
 
@@ -112,11 +112,11 @@ HOSTILE_TENSORS: dict[str, tuple[str, Callable[[Tensors], Any]]] = {
     "bools": ("dtype", lambda own: {**own, "first.weight": WEIGHT > 0}),
     "nothing": ("dtype", lambda own: {**own, "first.weight": None}),
     "ragged lists": ("dtype", lambda own: {**own, "first.weight": [[1.0], [1.0, 2.0]]}),
-    "a sparse tensor": ("dtype", lambda own: {**own, "first.weight": sparse()}),
+    "a sparse tensor": ("dtype", lambda own: {**own, "first.weight": make_sparse()}),
     "a meta tensor": ("dtype", lambda own: {**own, "first.weight": torch.empty(4, 3, device="meta")}),
     "a floating counter": ("dtype", lambda own: {**own, "norm.num_batches_tracked": torch.tensor(9.0)}),
 }
-"""What a client can send for tensors: the reason that it is dropped for, and what is made of an honest answer."""
+"""Hostile tensors: the reason to drop them, and a function that makes them from an honest client's."""
 
 HOSTILE_EXAMPLES: list[Any] = [
     0, -3, 1e12, float("nan"), float("inf"), -float("inf"), True, "10", 10**400, -(10**400), 10**5000, None, 1j, b"1",
@@ -127,4 +127,4 @@ HOSTILE_EXAMPLES: list[Any] = [
 
 @pytest.fixture
 def replies() -> list[Reply]:
-    return [honest(number) for number in range(8)]
+    return [make_honest_reply(number) for number in range(8)]

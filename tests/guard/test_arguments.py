@@ -14,7 +14,7 @@ from snowball.errors import SettingError, UpdateError
 from snowball.guard import Guard, Reply
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
-MODEL, honest = SHARED["MODEL"], SHARED["honest"]
+MODEL, make_honest_reply = SHARED["MODEL"], SHARED["make_honest_reply"]
 
 NOT_A_MODEL: dict[str, Any] = {
     "Linear": nn.Linear(2, 2),
@@ -47,10 +47,10 @@ def test_if_every_reply_is_dropped_the_reason_says_why() -> None:
 
 
 NOT_REPLIES: dict[str, tuple[Any, str]] = {
-    "a dict": ({"site-00": honest(0)}, "got dict: pass one Reply per client"),
-    "a single reply": (honest(0), "got Reply: pass one Reply per client"),
+    "a dict": ({"site-00": make_honest_reply(0)}, "got dict: pass one Reply per client"),
+    "a single reply": (make_honest_reply(0), "got Reply: pass one Reply per client"),
     "nothing": (None, "got NoneType: pass one Reply per client"),
-    "models": ([honest(0), dict(MODEL)], "got dict at index 1"),
+    "models": ([make_honest_reply(0), dict(MODEL)], "got dict at index 1"),
     "tuples": ([("site-00", 20, MODEL)], "got tuple at index 0"),
 }
 

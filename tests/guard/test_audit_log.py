@@ -17,7 +17,7 @@ from snowball.records.audit import FIELDS, REASONS, read_audit
 from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
-MODEL, honest = SHARED["MODEL"], SHARED["honest"]
+MODEL, make_honest_reply = SHARED["MODEL"], SHARED["make_honest_reply"]
 
 
 def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -> None:
@@ -52,17 +52,17 @@ def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -
 @settings(max_examples=40, deadline=None, database=None)
 @given(
     name=st.sampled_from(list(MODEL)),
-    place=st.integers(0, 11),
+    index=st.integers(0, 11),
     bit=st.integers(0, 7),
 )
-def test_the_hash_changes_if_and_only_if_the_model_does(name: str, place: int, bit: int) -> None:
+def test_the_hash_changes_if_and_only_if_the_model_does(name: str, index: int, bit: int) -> None:
     before = hash_model(MODEL)
     copy = {each: tensor.clone() for each, tensor in reversed(MODEL.items())}
     assert hash_model(copy) == before
     raw = copy[name].view(-1).view(torch.uint8)
-    raw[place % len(raw)] ^= 1 << bit
+    raw[index % len(raw)] ^= 1 << bit
     assert hash_model(copy) != before
-    raw[place % len(raw)] ^= 1 << bit
+    raw[index % len(raw)] ^= 1 << bit
     assert hash_model(copy) == before
 
 
@@ -97,13 +97,13 @@ def test_a_fact_of_another_length_is_no_fact_of_clients() -> None:
     assert encode_facts(verdict, ["a", "b"]) == {"three": [1, 1, 1], "two": {"a": 1, "b": 1}}
 
 
-@pytest.mark.parametrize("place", ["folder", "file/audit"])
+@pytest.mark.parametrize("path", ["folder", "file/audit"])
 def test_an_audit_that_cannot_be_written_ends_nothing(
-    place: str, tmp_path: Path, replies: list[Reply], caplog: pytest.LogCaptureFixture
+    path: str, tmp_path: Path, replies: list[Reply], caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("here")
-    guard = Guard(FedAvg(), audit=tmp_path / place)
+    guard = Guard(FedAvg(), audit=tmp_path / path)
     with caplog.at_level(logging.WARNING, "snowball"):
         judgements = [guard(MODEL, replies) for _ in range(2)]
     assert [judgement.entry["outcome"] for judgement in judgements] == ["aggregated"] * 2
@@ -122,7 +122,7 @@ def test_an_audit_goes_on_when_there_is_room_again(tmp_path: Path, replies: list
     assert [entry["round"] for entry in read_audit(tmp_path / "audit")] == [1, 3]
 
 
-def entry(**changes: Any) -> dict[str, Any]:
+def make_entry(**changes: Any) -> dict[str, Any]:
     whole: dict[str, Any] = {
         "round": 1, "time": "2026-01-01T00:00:00+00:00", "mode": "enforce", "outcome": "aggregated", "reason": None,
         "asked": None, "answered": [], "silent": [], "dropped": [], "elected": [], "left_out": [], "averaged": [],
@@ -131,13 +131,13 @@ def entry(**changes: Any) -> dict[str, Any]:
     return whole | changes
 
 
-def written(path: Path, *lines: Any) -> Path:
+def write_audit(path: Path, *lines: Any) -> Path:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return path
 
 
 def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
-    path = written(tmp_path / "audit", entry(), entry(round=2))
+    path = write_audit(tmp_path / "audit", make_entry(), make_entry(round=2))
     path.write_bytes(path.read_bytes() + b'{"round": 3, "ti')
     assert [each["round"] for each in read_audit(path)] == [1, 2]
 
@@ -162,16 +162,16 @@ BAD: dict[str, list[Any]] = {
 
 
 def test_every_field_has_a_bad_case_here() -> None:
-    assert set(BAD) == set(FIELDS) == set(entry())
+    assert set(BAD) == set(FIELDS) == set(make_entry())
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
 def test_what_a_field_cannot_be_is_one_sentence(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=f"line 2 of .* is not a round of an audit: its '{name}' cannot be"):
-        read_audit(written(tmp_path / "audit", entry(), entry(**{name: value})))
-    lacking = {key: value for key, value in entry().items() if key != name}
+        read_audit(write_audit(tmp_path / "audit", make_entry(), make_entry(**{name: value})))
+    lacking = {key: value for key, value in make_entry().items() if key != name}
     with pytest.raises(RunError, match=f"line 1 of .* it has no '{name}'"):
-        read_audit(written(tmp_path / "audit", lacking))
+        read_audit(write_audit(tmp_path / "audit", lacking))
 
 
 @pytest.mark.parametrize("line", [b"[]", b"7", b"null", b"", b"{", b"\xff\xfe", b"[" * 10**5, b"1" * 5000])
@@ -190,7 +190,7 @@ def test_what_is_no_file_is_no_audit(name: str, tmp_path: Path) -> None:
 
 def test_a_sentence_obeys_no_terminal(tmp_path: Path) -> None:
     with pytest.raises(RunError) as fault:
-        read_audit(written(tmp_path / "audit", entry(mode="\x1b[2J\n\u202e")))
+        read_audit(write_audit(tmp_path / "audit", make_entry(mode="\x1b[2J\n\u202e")))
     assert str(fault.value).isprintable()
 
 

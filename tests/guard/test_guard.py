@@ -35,11 +35,11 @@ from snowball.serialization import pack
 from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
-MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
+MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
 
 
 @dataclass(frozen=True)
-class Doing:
+class ChangedFedAvg:
     """A defense that changes what FedAvg decides."""
 
     change: Callable[[Verdict], Any]
@@ -48,14 +48,14 @@ class Doing:
         return self.change(FedAvg()(updates, context))
 
 
-def raising(error: Exception) -> Doing:
+def make_raising(error: Exception) -> ChangedFedAvg:
     def change(verdict: Verdict) -> Any:
         raise error
 
-    return Doing(change)
+    return ChangedFedAvg(change)
 
 
-def only(*rows: int) -> Doing:
+def elect_only(*rows: int) -> ChangedFedAvg:
     """A defense that elects these rows and averages everybody."""
 
     def change(verdict: Verdict) -> Verdict:
@@ -63,10 +63,10 @@ def only(*rows: int) -> Doing:
         elected[list(rows)] = True
         return replace(verdict, elected=elected)
 
-    return Doing(change)
+    return ChangedFedAvg(change)
 
 
-def same(one: Judgement, other: Judgement) -> bool:
+def have_same_model(one: Judgement, other: Judgement) -> bool:
     return all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
 
 
@@ -85,8 +85,10 @@ def test_the_plain_mean_is_that_of_numpy(replies: list[Reply]) -> None:
 
 
 def test_buffers_are_those_of_the_averaged_alone(replies: list[Reply]) -> None:
-    ahead = sent(replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 0.2))
-    judgement = Guard(only(0, 1))(MODEL, [*replies[:7], ahead])
+    ahead = change_reply(
+        replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 0.2)
+    )
+    judgement = Guard(elect_only(0, 1))(MODEL, [*replies[:7], ahead])
     assert judgement.averaged == ("site-00", "site-01")
     assert judgement.tensors["norm.num_batches_tracked"].item() == pytest.approx(9)
     expected = (20 * replies[0].tensors["norm.running_mean"] + 21 * replies[1].tensors["norm.running_mean"]) / 41
@@ -96,7 +98,7 @@ def test_buffers_are_those_of_the_averaged_alone(replies: list[Reply]) -> None:
 
 def test_statistics_are_no_part_of_what_is_judged(replies: list[Reply]) -> None:
     widths: list[int] = []
-    spy = Doing(lambda verdict: widths.append(len(verdict.delta)) or verdict)
+    spy = ChangedFedAvg(lambda verdict: widths.append(len(verdict.delta)) or verdict)
     Guard(spy, buffers=["last.bias"])(MODEL, replies)
     floating = {**MODEL, "norm.num_batches_tracked": torch.tensor(7.0, dtype=torch.float64)}  # as averages make it
     judgement = Guard(spy)(floating, replies)
@@ -108,7 +110,7 @@ def test_statistics_are_no_part_of_what_is_judged(replies: list[Reply]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_tensors_keep_their_type_order_and_names(dtype: torch.dtype) -> None:
     model = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in MODEL.items()}
-    answers = [honest(number, model) for number in range(4)]
+    answers = [make_honest_reply(number, model) for number in range(4)]
     shuffled = [Reply(each.client, each.examples, dict(reversed(each.tensors.items()))) for each in answers]
     judgement = Guard(FedAvg())(model, shuffled)
     assert not judgement.kept
@@ -119,10 +121,10 @@ def test_tensors_keep_their_type_order_and_names(dtype: torch.dtype) -> None:
 
 def test_numpy_is_as_good_as_torch(replies: list[Reply]) -> None:
     arrays = [Reply(each.client, each.examples, as_numpy(each.tensors)) for each in replies]
-    assert same(Guard(FedAvg())(MODEL, replies), Guard(FedAvg())(as_numpy(MODEL), arrays))
+    assert have_same_model(Guard(FedAvg())(MODEL, replies), Guard(FedAvg())(as_numpy(MODEL), arrays))
 
 
-@pytest.mark.parametrize("defense", [FedAvg(), raising(ValueError("no"))])
+@pytest.mark.parametrize("defense", [FedAvg(), make_raising(ValueError("no"))])
 def test_the_model_that_is_given_is_never_changed(replies: list[Reply], defense: Any) -> None:
     model = as_numpy(MODEL)
     judgement = Guard(defense)(model, replies)
@@ -135,36 +137,42 @@ def test_the_model_that_is_given_is_never_changed(replies: list[Reply], defense:
 @settings(max_examples=5, deadline=None, database=None)
 @given(seed=st.integers(0, 10**6))
 def test_the_order_of_replies_changes_no_bit(defense: Any, seed: int) -> None:
-    answers = [honest(number) for number in range(8)] + [Reply("site-77", 20, {})]
+    answers = [make_honest_reply(number) for number in range(8)] + [Reply("site-77", 20, {})]
     shuffled = list(answers)
     random.Random(seed).shuffle(shuffled)
     one, other = (Guard(defense, seed=1)(MODEL, order) for order in (answers, shuffled))
     assert one.averaged == other.averaged
     assert one.entry["facts"].keys() == other.entry["facts"].keys()
-    assert same(one, other)
+    assert have_same_model(one, other)
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "it raises": (raising(ValueError("no idea")), "ValueError: no idea"),
-    "it raises without a word": (raising(AssertionError()), "AssertionError: "),
-    "it raises what cannot be said": (raising(SHARED["Unspeakable"]()), "Unspeakable"),
-    "it recurses": (raising(RecursionError("deep")), "RecursionError: deep"),
-    "it has no memory": (raising(MemoryError()), "MemoryError: "),
+    "it raises": (make_raising(ValueError("no idea")), "ValueError: no idea"),
+    "it raises without a word": (make_raising(AssertionError()), "AssertionError: "),
+    "it raises what cannot be said": (make_raising(SHARED["Unspeakable"]()), "Unspeakable"),
+    "it recurses": (make_raising(RecursionError("deep")), "RecursionError: deep"),
+    "it has no memory": (make_raising(MemoryError()), "MemoryError: "),
     "it refuses": (Krum(tolerate=9), "tolerating 9"),
-    "NaN": (Doing(lambda verdict: replace(verdict, delta=verdict.delta * torch.nan)), "NaN or infinite"),
+    "NaN": (ChangedFedAvg(lambda verdict: replace(verdict, delta=verdict.delta * torch.nan)), "NaN or infinite"),
     "an average that overflows": (
-        Doing(lambda verdict: replace(verdict, delta=verdict.delta * 1e39)),
+        ChangedFedAvg(lambda verdict: replace(verdict, delta=verdict.delta * 1e39)),
         "NaN or infinite",
     ),
-    "an average of one number": (Doing(lambda verdict: replace(verdict, delta=torch.ones(1))), "22 numbers are needed"),
-    "a mask of nobody": (only(), "0 of 8 are elected, and 2 are needed"),
-    "too few": (only(3), "1 of 8 are elected, and 2 are needed"),
+    "an average of one number": (
+        ChangedFedAvg(lambda verdict: replace(verdict, delta=torch.ones(1))),
+        "22 numbers are needed",
+    ),
+    "a mask of nobody": (elect_only(), "0 of 8 are elected, and 2 are needed"),
+    "too few": (elect_only(3), "1 of 8 are elected, and 2 are needed"),
     "numbers for a mask": (
-        Doing(lambda verdict: replace(verdict, elected=verdict.elected.int())),
+        ChangedFedAvg(lambda verdict: replace(verdict, elected=verdict.elected.int())),
         "8 bools are needed",
     ),
-    "a short mask": (Doing(lambda verdict: replace(verdict, elected=verdict.elected[1:])), "8 bools are needed"),
-    "no verdict": (Doing(lambda verdict: None), "AttributeError"),
+    "a short mask": (
+        ChangedFedAvg(lambda verdict: replace(verdict, elected=verdict.elected[1:])),
+        "8 bools are needed",
+    ),
+    "no verdict": (ChangedFedAvg(lambda verdict: None), "AttributeError"),
 }
 
 
@@ -196,12 +204,12 @@ def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> No
 def test_valid_replies_whose_average_overflows_keep_the_model() -> None:
     model = {"weight": torch.full((2, 2), 6e4, dtype=torch.float16)}
     answers = [Reply(str(each), 1, {"weight": model["weight"] + 96}) for each in range(3)]
-    twice = Doing(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
+    twice = ChangedFedAvg(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
     assert "the average holds NaN or infinite" in Guard(twice)(model, answers).entry["reason"]
 
 
 def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = sent(replies[3], last_bias=torch.full((2,), torch.nan))
+    broken = change_reply(replies[3], last_bias=torch.full((2,), torch.nan))
     valid = [ValidReply(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
     monkeypatch.setattr("snowball.guard.guard.validate_replies", lambda *_: (valid, []))
     judgement = Guard(FedAvg())(MODEL, [])
@@ -212,8 +220,8 @@ def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch
 
 def test_monitoring_averages_all_valid_replies_and_says_who_would_be_out(replies: list[Reply]) -> None:
     broken = Reply("site-90", 20, {})
-    watched = Guard(only(0, 1), "monitor")(MODEL, [*replies, broken])
-    assert same(watched, Guard(FedAvg())(MODEL, replies))
+    watched = Guard(elect_only(0, 1), "monitor")(MODEL, [*replies, broken])
+    assert have_same_model(watched, Guard(FedAvg())(MODEL, replies))
     assert watched.entry["elected"] == ["site-00", "site-01"]
     assert watched.entry["left_out"] == [reply.client for reply in replies[2:]]
     assert watched.averaged == tuple(reply.client for reply in replies)
@@ -224,7 +232,7 @@ def test_monitoring_averages_all_valid_replies_and_says_who_would_be_out(replies
 def test_a_defense_that_stumbles_does_not_matter_while_monitoring(case: str, replies: list[Reply]) -> None:
     defense, words = BROKEN[case]
     watched = Guard(defense, "monitor")(MODEL, replies)
-    assert same(watched, Guard(FedAvg())(MODEL, replies))
+    assert have_same_model(watched, Guard(FedAvg())(MODEL, replies))
     if case == "a mask of nobody":
         assert (watched.entry["elected"], watched.entry["reason"]) == ([], None)
     else:
@@ -287,9 +295,9 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], words: st
         Guard(**settings)
 
 
-def history(defense: Any, guard: Guard, first: int, last: int, model: dict[str, Tensor]) -> Judgement:
+def run_rounds(defense: Any, guard: Guard, first: int, last: int, model: dict[str, Tensor]) -> Judgement:
     for number in range(first, last):
-        judgement = guard(model, [honest(100 * number + client, model) for client in range(8)])
+        judgement = guard(model, [make_honest_reply(100 * number + client, model) for client in range(8)])
         model = judgement.tensors
     return judgement
 
@@ -297,14 +305,14 @@ def history(defense: Any, guard: Guard, first: int, last: int, model: dict[str, 
 @pytest.mark.parametrize("defense", [Snowball(), FoolsGold(), FlDetector(window=2), Intersection()])
 def test_a_guard_goes_on_where_another_stood(defense: Any, tmp_path: Path) -> None:
     whole = Guard(defense, seed=3)
-    middle = history(defense, whole, 0, 3, MODEL)
+    middle = run_rounds(defense, whole, 0, 3, MODEL)
     whole.save(tmp_path / "guard.state")
     assert whole.state is not None
     fresh = Guard(defense)
     assert fresh.load(tmp_path / "guard.state")
     assert (fresh.round, fresh.seed) == (3, 3)
-    ends = [history(defense, guard, 3, 5, middle.tensors) for guard in (whole, fresh)]
-    assert same(*ends)
+    ends = [run_rounds(defense, guard, 3, 5, middle.tensors) for guard in (whole, fresh)]
+    assert have_same_model(*ends)
     untimed = [{name: fact for name, fact in end.entry["facts"].items() if "seconds" not in name} for end in ends]
     assert json.dumps(untimed[0]) == json.dumps(untimed[1])  # as texts, where NaN is NaN
     assert ends[0].entry["round"] == ends[1].entry["round"] == 5
@@ -316,11 +324,11 @@ def test_there_may_be_nothing_to_load(tmp_path: Path) -> None:
     assert guard.round == 0
 
 
-def state(**changes: Any) -> dict[str, Any]:
+def make_state(**changes: Any) -> dict[str, Any]:
     return {"round": 3, "seed": 1, "method": "Snowball", "defense": None, **changes}
 
 
-GOOD = pack(state())
+GOOD = pack(make_state())
 BAD_STATES = {
     "empty": b"",
     "cut": GOOD[:-3],
@@ -329,15 +337,15 @@ BAD_STATES = {
     "text": b"not a state",
     "pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94",
     "a list": pack([1, 2]),
-    "a negative round": pack(state(round=-1)),
-    "a bool for a round": pack(state(round=True)),
-    "a text for a seed": pack(state(seed="1")),
-    "a list for the defense": pack(state(defense=[1])),
+    "a negative round": pack(make_state(round=-1)),
+    "a bool for a round": pack(make_state(round=True)),
+    "a text for a seed": pack(make_state(seed="1")),
+    "a list for the defense": pack(make_state(defense=[1])),
     "no round": pack({"seed": 1, "defense": None}),
-    "another defense": pack(state(method="FoolsGold")),
-    "a tensor for a method": pack(state(method=torch.ones(3))),
+    "another defense": pack(make_state(method="FoolsGold")),
+    "a tensor for a method": pack(make_state(method=torch.ones(3))),
     "a changed tree": GOOD.replace(b"dict", b"tict"),
-    "a missing tensor": pack(state(defense={"a": torch.ones(1)})).replace(b'\\"0\\"', b'\\"9\\"'),
+    "a missing tensor": pack(make_state(defense={"a": torch.ones(1)})).replace(b'\\"0\\"', b'\\"9\\"'),
 }
 
 
@@ -351,10 +359,10 @@ def test_a_damaged_or_hostile_state_is_refused_and_changes_nothing(case: str, tm
 
 
 @settings(max_examples=60, deadline=None, database=None)
-@given(place=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255))
-def test_a_flipped_byte_is_refused_or_harmless(place: int, byte: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(index=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255))
+def test_a_flipped_byte_is_refused_or_harmless(index: int, byte: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("state") / "state"
-    file.write_bytes(GOOD[:place] + bytes([byte]) + GOOD[place + 1 :])
+    file.write_bytes(GOOD[:index] + bytes([byte]) + GOOD[index + 1 :])
     guard = Guard()
     try:
         guard.load(file)
@@ -369,5 +377,5 @@ def test_a_folder_is_no_state(tmp_path: Path) -> None:
 
 def test_a_state_that_its_defense_cannot_read_fails_closed(replies: list[Reply]) -> None:
     guard = Guard(FoolsGold())
-    guard.load_state_dict(state(method="FoolsGold", defense={"clients": 5}))
+    guard.load_state_dict(make_state(method="FoolsGold", defense={"clients": 5}))
     assert guard(MODEL, replies).kept

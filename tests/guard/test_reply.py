@@ -14,23 +14,23 @@ from snowball.guard.reply import MAX_DETAIL_CHARS
 from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
-MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
+MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
 HOSTILE_TENSORS, HOSTILE_EXAMPLES = SHARED["HOSTILE_TENSORS"], SHARED["HOSTILE_EXAMPLES"]
 ATTACKER = "site-99"
 
 
-def play(guard: Guard, *hostile: Reply) -> Any:
-    """A round of four honest clients and these."""
-    return guard(MODEL, [*hostile, *(honest(number) for number in range(4))])
+def run_round(guard: Guard, *hostile: Reply) -> Any:
+    """Run a round of four honest clients and these."""
+    return guard(MODEL, [*hostile, *(make_honest_reply(number) for number in range(4))])
 
 
-def stands(guard: Guard, hostile: Reply) -> dict[str, str]:
-    """Why the hostile reply was dropped, after seeing that it changed nothing and that the next round goes on."""
-    alone = play(Guard(FedAvg()))
-    judgement = play(guard, hostile)
+def find_drop(guard: Guard, hostile: Reply) -> dict[str, str]:
+    """Return why a hostile reply was dropped; check that it changed nothing and that the next round works."""
+    alone = run_round(Guard(FedAvg()))
+    judgement = run_round(guard, hostile)
     assert judgement.averaged == alone.averaged == tuple(f"site-{number:02}" for number in range(4))
     assert all(torch.equal(judgement.tensors[name], alone.tensors[name]) for name in MODEL)
-    after = play(guard)
+    after = run_round(guard)
     assert (after.entry["round"], after.entry["outcome"], after.entry["dropped"]) == (2, "aggregated", [])
     (dropped,) = judgement.entry["dropped"]
     assert dropped["client"] == hostile.client
@@ -41,13 +41,13 @@ def stands(guard: Guard, hostile: Reply) -> dict[str, str]:
 @pytest.mark.parametrize("case", HOSTILE_TENSORS)
 def test_hostile_tensors_are_dropped_for_a_named_reason(case: str) -> None:
     reason, make = HOSTILE_TENSORS[case]
-    hostile = Reply(ATTACKER, 20, make(dict(honest(99).tensors)))
-    assert stands(Guard(FedAvg()), hostile)["reason"] == reason
+    hostile = Reply(ATTACKER, 20, make(dict(make_honest_reply(99).tensors)))
+    assert find_drop(Guard(FedAvg()), hostile)["reason"] == reason
 
 
 @pytest.mark.parametrize("count", HOSTILE_EXAMPLES, ids=lambda count: type(count).__name__)
 def test_hostile_example_counts_are_dropped(count: Any) -> None:
-    assert stands(Guard(FedAvg()), Reply(ATTACKER, count, honest(99).tensors))["reason"] == "examples"
+    assert find_drop(Guard(FedAvg()), Reply(ATTACKER, count, make_honest_reply(99).tensors))["reason"] == "examples"
 
 
 def test_every_reason_has_a_case_here() -> None:
@@ -59,12 +59,12 @@ def test_every_reason_has_a_case_here() -> None:
     [10, 10.5, np.int32(10), np.float32(10), np.array(10), np.array([10.0]), torch.tensor(10), torch.tensor([10.0])],
 )
 def test_counts_come_in_many_types(count: Any) -> None:
-    (valid,), dropped = validate_replies([Reply("a", count, honest(0).tensors)], MODEL)
+    (valid,), dropped = validate_replies([Reply("a", count, make_honest_reply(0).tensors)], MODEL)
     assert (valid.examples, dropped) == (10.5 if count == 10.5 else 10, [])
 
 
 def test_the_second_answer_of_a_client_is_dropped_and_the_first_stays(replies: list[Reply]) -> None:
-    twice = Reply("site-01", 20, honest(99).tensors)
+    twice = Reply("site-01", 20, make_honest_reply(99).tensors)
     judgement = Guard(FedAvg())(MODEL, [*replies, twice])
     assert [(fault["client"], fault["reason"]) for fault in judgement.entry["dropped"]] == [("site-01", "duplicate")]
     alone = Guard(FedAvg())(MODEL, replies)
@@ -73,7 +73,7 @@ def test_the_second_answer_of_a_client_is_dropped_and_the_first_stays(replies: l
 
 def test_a_second_answer_does_not_mend_the_first(replies: list[Reply]) -> None:
     broken = Reply("site-50", 20, {})
-    entry = Guard(FedAvg())(MODEL, [broken, *replies, Reply("site-50", 20, honest(50).tensors)]).entry
+    entry = Guard(FedAvg())(MODEL, [broken, *replies, Reply("site-50", 20, make_honest_reply(50).tensors)]).entry
     assert [fault["reason"] for fault in entry["dropped"]] == ["names", "duplicate"]
 
 
@@ -87,7 +87,7 @@ def test_who_was_not_asked_is_dropped_and_who_does_not_answer_is_silent(replies:
 
 
 def test_ids_that_are_numbers_are_texts_everywhere() -> None:
-    answers = [Reply(number, 10, honest(number).tensors) for number in (1, 2)]  # type: ignore[arg-type]
+    answers = [Reply(number, 10, make_honest_reply(number).tensors) for number in (1, 2)]  # type: ignore[arg-type]
     entry = Guard(FedAvg())(MODEL, answers, asked=[1, 2, 3]).entry  # type: ignore[list-item]
     assert (entry["asked"], entry["averaged"], entry["silent"]) == (["1", "2", "3"], ["1", "2"], ["3"])
 
@@ -96,20 +96,23 @@ def test_ids_that_are_numbers_are_texts_everywhere() -> None:
     ("count", "bound", "fine"), [(200, None, True), (201, None, False), (50, 49, False), (50, 50, True)]
 )
 def test_examples_are_bounded_by_the_operator_or_by_the_crowd(count: int, bound: float | None, fine: bool) -> None:
-    others = [Reply(f"other-{number}", 20, honest(number).tensors) for number in range(3)]
-    valid, dropped = validate_replies([*others, Reply("site", count, honest(9).tensors)], MODEL, None, bound)
+    others = [Reply(f"other-{number}", 20, make_honest_reply(number).tensors) for number in range(3)]
+    valid, dropped = validate_replies([*others, Reply("site", count, make_honest_reply(9).tensors)], MODEL, None, bound)
     assert (len(valid), len(dropped)) == ((4, 0) if fine else (3, 1))
 
 
 def test_of_two_clients_the_one_with_absurdly_many_examples_is_dropped() -> None:
-    pair = [Reply("a", 100, honest(0).tensors), Reply("b", 1e12, honest(1).tensors)]
+    pair = [Reply("a", 100, make_honest_reply(0).tensors), Reply("b", 1e12, make_honest_reply(1).tensors)]
     _, dropped = validate_replies(pair, MODEL)
     assert [(fault.client, fault.reason) for fault in dropped] == [("b", "examples")]
 
 
 def test_numbers_of_another_width_and_whole_ones_are_taken() -> None:
-    answer = sent(
-        honest(0), first_weight=np.ones((4, 3), np.float64), last_bias=[1, 2], norm_num_batches_tracked=np.int32(9)
+    answer = change_reply(
+        make_honest_reply(0),
+        first_weight=np.ones((4, 3), np.float64),
+        last_bias=[1, 2],
+        norm_num_batches_tracked=np.int32(9),
     )
     (valid,), dropped = validate_replies([answer], MODEL)
     assert dropped == []
@@ -154,7 +157,7 @@ def malformed(draw: st.DrawFn) -> tuple[Any, Any]:
     """A count and tensors, at least one of which cannot be."""
     kind = draw(st.sampled_from(["count", "tensors", "tensor", "names", "both"]))
     count = draw(st.sampled_from(HOSTILE_EXAMPLES)) if kind in ("count", "both") else draw(st.integers(1, 50))
-    own = dict(honest(draw(st.integers(0, 50))).tensors)
+    own = dict(make_honest_reply(draw(st.integers(0, 50))).tensors)
     if kind == "tensors":
         return count, draw(ANYTHING)
     if kind == "names":
@@ -180,7 +183,7 @@ COUNTED = {"replies": 0}
 def check_malformed_replies(batch: list[tuple[Any, Any]]) -> None:
     hostile = [Reply(f"bad-{number}", count, tensors) for number, (count, tensors) in enumerate(batch)]
     COUNTED["replies"] += len(hostile)
-    judgement = play(Guard(FedAvg()), *hostile)
+    judgement = run_round(Guard(FedAvg()), *hostile)
     assert judgement.averaged == tuple(f"site-{number:02}" for number in range(4))
     assert len(judgement.entry["dropped"]) == len(hostile)
     assert {fault["reason"] for fault in judgement.entry["dropped"]} <= set(REASONS)

@@ -1,4 +1,4 @@
-"""What is averaged and not judged: running statistics, and tensors that the operator says nobody trains."""
+"""Tensors that are averaged but not judged: running statistics, and those that the operator names."""
 
 import runpy
 from pathlib import Path
@@ -13,17 +13,17 @@ from snowball.guard import Guard, Reply
 from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
-MODEL, honest, sent = SHARED["MODEL"], SHARED["honest"], SHARED["sent"]
+MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
 
 
-def network() -> nn.Module:
+def build_network() -> nn.Module:
     layers = [nn.Conv2d(1, 8, 5, 4), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)]
     return nn.Sequential(*layers)
 
 
-def trained(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """A model's state after an epoch."""
-    model = network()
+def train_state(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return a model's state after one epoch."""
+    model = build_network()
     model.load_state_dict(state)
     optimiser = torch.optim.SGD(model.parameters(), 0.05)
     for batch in torch.arange(len(labels)).split(10):
@@ -38,11 +38,11 @@ def test_honest_clients_with_one_label_each_keep_their_statistics_in_bounds() ->
     inputs, labels = dataset.normalise(dataset.train.inputs), dataset.train.labels
     shards = [(labels == label).nonzero().flatten()[: 20 + 10 * label] for label in range(10)]
     shards += [torch.arange(start, start + 100) for start in range(0, 1000, 100)]  # as many with all labels
-    model = network().state_dict()
+    model = build_network().state_dict()
     guard = Guard(FedAvg())
     for _ in range(4):
         replies = [
-            Reply(str(number), len(shard), trained(model, inputs[shard], labels[shard]))
+            Reply(str(number), len(shard), train_state(model, inputs[shard], labels[shard]))
             for number, shard in enumerate(shards)
         ]
         judgement = guard(model, replies)
@@ -53,8 +53,8 @@ def test_honest_clients_with_one_label_each_keep_their_statistics_in_bounds() ->
 def test_what_most_leave_alone_nobody_may_move() -> None:
     frozen = {"last_bias": MODEL["last.bias"] + 1, "first_weight": MODEL["first.weight"]}
     model = {**MODEL, "last.bias": frozen["last_bias"]}
-    others = [sent(honest(number), **frozen) for number in range(3)]
-    mover = sent(honest(9), **frozen | {"first_weight": 1.05 * MODEL["first.weight"]})
+    others = [change_reply(make_honest_reply(number), **frozen) for number in range(3)]
+    mover = change_reply(make_honest_reply(9), **frozen | {"first_weight": 1.05 * MODEL["first.weight"]})
     guard = Guard(FedAvg(), buffers=["first.weight", "last.bias"])
     judgement = guard(model, [*others, mover])
     assert judgement.entry["dropped"] == [
@@ -65,22 +65,26 @@ def test_what_most_leave_alone_nobody_may_move() -> None:
 
 def test_half_precision_moves_what_is_left_alone_a_little() -> None:
     rough = {"first_weight": MODEL["first.weight"].bfloat16()}
-    replies = [sent(honest(number), first_weight=MODEL["first.weight"]) for number in range(3)]
-    valid, dropped = validate_replies([*replies, sent(honest(9), **rough)], MODEL, unjudged=["first.weight"])
+    replies = [change_reply(make_honest_reply(number), first_weight=MODEL["first.weight"]) for number in range(3)]
+    valid, dropped = validate_replies(
+        [*replies, change_reply(make_honest_reply(9), **rough)], MODEL, unjudged=["first.weight"]
+    )
     assert (len(valid), dropped) == (4, [])
 
 
 @pytest.mark.parametrize(("times", "fine"), [(9, True), (11, False)])
 def test_statistics_are_bounded_by_what_others_move_theirs(times: int, fine: bool) -> None:
-    replies = [sent(honest(number), norm_running_mean=torch.full((4,), 0.1)) for number in range(4)]
-    replies.append(sent(honest(9), norm_running_mean=torch.full((4,), -0.1 * times)))
+    replies = [change_reply(make_honest_reply(number), norm_running_mean=torch.full((4,), 0.1)) for number in range(4)]
+    replies.append(change_reply(make_honest_reply(9), norm_running_mean=torch.full((4,), -0.1 * times)))
     _, dropped = validate_replies(replies, MODEL, unjudged=["norm.running_mean"])
     assert [fault.client for fault in dropped] == ([] if fine else ["site-09"])
 
 
 def test_a_client_astray_in_two_tensors_is_dropped_once() -> None:
-    far = sent(honest(9), norm_running_mean=torch.full((4,), 9.0), norm_running_var=torch.full((4,), 30.0))
+    far = change_reply(
+        make_honest_reply(9), norm_running_mean=torch.full((4,), 9.0), norm_running_var=torch.full((4,), 30.0)
+    )
     _, dropped = validate_replies(
-        [honest(0), honest(1), far], MODEL, unjudged=["norm.running_mean", "norm.running_var"]
+        [make_honest_reply(0), make_honest_reply(1), far], MODEL, unjudged=["norm.running_mean", "norm.running_var"]
     )
     assert [(fault.client, fault.reason) for fault in dropped] == [("site-09", "range")]

@@ -1,4 +1,4 @@
-"""A small federation on real messages of Flower's, without a runtime: who is asked, and what clients answer."""
+"""A small federation with real Flower messages but no runtime."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +22,7 @@ Make = Callable[..., Any]
 
 
 class Nodes:
-    """As much of a grid as a strategy asks for; its clients answer at once."""
+    """The part of a grid that strategies use; its clients answer at once."""
 
     def __init__(self, answers: Callable[[Message], Message | None] | None = None) -> None:
         self.answers = answers
@@ -35,29 +35,29 @@ class Nodes:
         return [reply for message in messages if (reply := self.answers(message)) is not None]
 
 
-def wrapped(**settings: Any) -> Guarded:
+def make_guarded(**settings: Any) -> Guarded:
     return Guarded(FedAvg(), **settings)
 
 
-STRATEGIES: dict[str, Make] = {"Guarded": wrapped, "GuardedFedAvg": GuardedFedAvg}
+STRATEGIES: dict[str, Make] = {"Guarded": make_guarded, "GuardedFedAvg": GuardedFedAvg}
 
 
-def record(state: State) -> ArrayRecord:
+def make_record(state: State) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(values)) for name, values in state.items()})
 
 
-def numbers(arrays: ArrayRecord) -> State:
+def read_arrays(arrays: ArrayRecord) -> State:
     return {name: array.numpy() for name, array in arrays.items()}
 
 
-def asked(strategy: Any, state: State = GLOBAL, server_round: int = 1) -> list[Message]:
-    """The messages of a round, by node."""
-    messages = strategy.configure_train(server_round, record(state), ConfigRecord(), Nodes())
+def ask_nodes(strategy: Any, state: State = GLOBAL, server_round: int = 1) -> list[Message]:
+    """Return the messages of a round, by node."""
+    messages = strategy.configure_train(server_round, make_record(state), ConfigRecord(), Nodes())
     return sorted(messages, key=lambda message: message.metadata.dst_node_id)
 
 
-def trained(node: int, move: float = 0.5) -> State:
-    """Everybody moves the same way, a little differently."""
+def train_node(node: int, move: float = 0.5) -> State:
+    """Return a node's arrays: all nodes move in about the same direction."""
     rng = numpy_stream(0, "client", node)
     return {
         name: values + np.float32(move) + rng.normal(0, 0.05, values.shape).astype(np.float32)
@@ -67,56 +67,56 @@ def trained(node: int, move: float = 0.5) -> State:
     }
 
 
-def answer(message: Message, state: State | None = None, **metrics: Any) -> Message:
+def make_reply(message: Message, state: State | None = None, **metrics: Any) -> Message:
     node = message.metadata.dst_node_id
     content = {
-        "arrays": record(trained(node) if state is None else state),
+        "arrays": make_record(train_node(node) if state is None else state),
         "metrics": MetricRecord({"num-examples": 10 + node, **metrics}),
     }
     return Message(RecordDict(content), reply_to=message)
 
 
-def counted(message: Message, examples: Any) -> Message:
-    return answer(message, **{"num-examples": examples})
+def reply_with_examples(message: Message, examples: Any) -> Message:
+    return make_reply(message, **{"num-examples": examples})
 
 
-def changed(message: Message, **arrays: np.ndarray) -> Message:
-    return answer(message, {**trained(message.metadata.dst_node_id), **arrays})
+def reply_with_arrays(message: Message, **arrays: np.ndarray) -> Message:
+    return make_reply(message, {**train_node(message.metadata.dst_node_id), **arrays})
 
 
-def with_nan(message: Message) -> Message:
-    """A reply one of whose numbers is none."""
-    return changed(message, first=half(np.nan))
+def reply_with_nan(message: Message) -> Message:
+    """Return a reply with one NaN."""
+    return reply_with_arrays(message, first=make_array_with(np.nan))
 
 
-def half(value: float) -> np.ndarray:
-    """An array of the model's numbers, one of them another."""
+def make_array_with(value: float) -> np.ndarray:
+    """Return an array of the model with one other number."""
     values = np.ones(SHAPE, np.float32)
     values.flat[0] = value
     return values
 
 
-def with_content(message: Message, **records: Any) -> Message:
+def reply_with_records(message: Message, **records: Any) -> Message:
     return Message(RecordDict(records), reply_to=message)
 
 
-def bytes_for(message: Message, data: bytes) -> Message:
-    reply = answer(message)
+def reply_with_bytes(message: Message, data: bytes) -> Message:
+    reply = make_reply(message)
     reply.content["arrays"]["first"].data = data
     return reply
 
 
-def average(nodes: Iterable[int], name: str) -> np.ndarray:
+def compute_average(nodes: Iterable[int], name: str) -> np.ndarray:
     nodes = list(nodes)
-    return np.average([trained(node)[name] for node in nodes], axis=0, weights=[10 + node for node in nodes])
+    return np.average([train_node(node)[name] for node in nodes], axis=0, weights=[10 + node for node in nodes])
 
 
-def is_average(arrays: ArrayRecord | None, nodes: Iterable[int]) -> None:
+def assert_average(arrays: ArrayRecord | None, nodes: Iterable[int]) -> None:
     assert arrays is not None
     assert list(arrays) == list(GLOBAL)
     for name in ("first", "last"):
         assert arrays[name].numpy().dtype == np.float32
-        np.testing.assert_allclose(arrays[name].numpy(), average(nodes, name), atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(arrays[name].numpy(), compute_average(nodes, name), atol=1e-6, rtol=1e-6)
 
 
-ARRAYS, METRICS = record(GLOBAL), MetricRecord({"num-examples": 11})
+ARRAYS, METRICS = make_record(GLOBAL), MetricRecord({"num-examples": 11})

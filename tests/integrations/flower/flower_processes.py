@@ -1,4 +1,4 @@
-"""Flower's programs for real, on the loopback address: SuperLink, SuperNodes and runs in processes of their own."""
+"""Starts Flower's real programs on the loopback address: SuperLink, SuperNodes and runs, each in a process."""
 
 import json
 import os
@@ -24,8 +24,8 @@ QUIET = {
 PORTS = iter(random.Random().sample(range(20_000, 32_000), 2_000))  # the system gives none of these to others
 
 
-def free_port() -> int:
-    """A port that nothing listens on, and that nobody else is given."""
+def find_free_port() -> int:
+    """Return a port that nothing listens on, each only once."""
     for port in PORTS:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 class Process:
-    """A program and all that it starts."""
+    """A program and the processes that it starts."""
 
     def __init__(self, log: Path, environment: dict[str, str], *command: str | Path) -> None:
         self.log = log
@@ -48,13 +48,13 @@ class Process:
                 start_new_session=True,
             )
 
-    def said(self, pattern: str) -> list[str]:
+    def find_in_log(self, pattern: str) -> list[str]:
         return re.findall(pattern, self.log.read_text(errors="replace"))
 
-    def says(self, pattern: str, times: int = 1) -> list[str]:
-        """Wait until it has said something so many times."""
+    def wait_for_log(self, pattern: str, times: int = 1) -> list[str]:
+        """Wait until a pattern is in the log so many times."""
         end = time.monotonic() + PATIENCE
-        while len(found := self.said(pattern)) < times:
+        while len(found := self.find_in_log(pattern)) < times:
             assert self.popen.poll() is None, self.log.read_text(errors="replace")
             assert time.monotonic() < end, f"{pattern!r} is not in {self.log} after {PATIENCE:.0f} s"
             time.sleep(0.3)
@@ -64,12 +64,12 @@ class Process:
         return self.popen.wait(PATIENCE)
 
     def stop(self) -> None:
-        """Ask it to end, as an operator does."""
+        """Send SIGTERM, as an operator does."""
         self.popen.send_signal(signal.SIGTERM)
         self.wait()
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill the program and the processes that it started."""
         try:
             os.killpg(self.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -78,12 +78,12 @@ class Process:
 
 
 class Laboratory:
-    """A SuperLink on the loopback address, what is connected to it, and an app's runs."""
+    """A SuperLink on the loopback address, its SuperNodes, and an app's runs."""
 
     def __init__(self, folder: Path, app: Path, keys: Path | None = None) -> None:
         self.folder, self.app, self.keys = folder, app, keys
         self.processes: list[Process] = []
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{find_free_port()}"
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(folder / "home"), "PATH": path}
         trust = f'root-certificates = "{keys}/ca.crt"' if keys else "insecure = true"
@@ -96,19 +96,19 @@ class Laboratory:
         self.processes.append(Process(log, self.environment, *command))
         return self.processes[-1]
 
-    def superlink(self, *options: str | Path) -> Process:
+    def start_superlink(self, *options: str | Path) -> Process:
         host, port = self.address.split(":")
         link = self.start("superlink", "flower-superlink", "--host", host, "--port", port, *options)
-        link.says("Uvicorn running")
+        link.wait_for_log("Uvicorn running")
         return link
 
-    def supernode(self, client: int, clients: int, *options: str | Path) -> Process:
-        place = f"partition-id={client} num-partitions={clients}"
-        where = ("--superlink", self.address, "--port", str(free_port()), "--node-config", place)
+    def start_supernode(self, client: int, clients: int, *options: str | Path) -> Process:
+        config = f"partition-id={client} num-partitions={clients}"
+        where = ("--superlink", self.address, "--port", str(find_free_port()), "--node-config", config)
         return self.start(f"supernode-{client}", "flower-supernode", *where, *options)
 
     def run(self, out: Path, federation: str | None = None, **config: Any) -> Process:
-        """Start a run of the app, whose files go to a folder."""
+        """Start a run of the app, which writes its files to `out`."""
         settings = " ".join(f"{name}={json.dumps(value)}" for name, value in {**config, "out": str(out)}.items())
         simulated = ("--federation-config", federation) if federation else ()
         command = ("flwr", "run", self.app, "laboratory", "--stream", "--run-config", settings)
@@ -119,6 +119,6 @@ class Laboratory:
             process.kill()
 
 
-def identity(node: Process) -> str:
-    """The id that a SuperNode has got."""
-    return node.says(r"SuperNode ID: (\d+)")[-1]
+def wait_for_id(node: Process) -> str:
+    """Wait for a SuperNode's id and return it."""
+    return node.wait_for_log(r"SuperNode ID: (\d+)")[-1]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
-from flower_processes import Laboratory, Process, identity
+from flower_processes import Laboratory, Process, wait_for_id
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +41,9 @@ def last_accuracy(out: Path) -> dict[str, float]:
 
 def test_six_sites_one_of_them_backdoored_and_one_broken(laboratory: Laboratory, tmp_path: Path) -> None:
     """Multi-Krum, which tolerates one of the five that can be read and averages three."""
-    laboratory.superlink("--insecure")
-    nodes = [laboratory.supernode(client, 6, "--insecure") for client in range(6)]
-    ids = [identity(node) for node in nodes]
+    laboratory.start_superlink("--insecure")
+    nodes = [laboratory.start_supernode(client, 6, "--insecure") for client in range(6)]
+    ids = [wait_for_id(node) for node in nodes]
     out = tmp_path / "out"
     run = laboratory.run(out, rounds=2, backdoor=str(BACKDOOR), nan=str(NAN))
     assert run.wait() == 0, run.log.read_text()
@@ -60,9 +60,9 @@ def test_six_sites_one_of_them_backdoored_and_one_broken(laboratory: Laboratory,
     assert last_accuracy(out)["backdoor_accuracy"] < 0.2
 
     slow, again = nodes[SLOW], tmp_path / "again"
-    before = len(slow.said("Start `flwr-clientapp`"))
+    before = len(slow.find_in_log("Start `flwr-clientapp`"))
     run = laboratory.run(again, rounds=1, backdoor="", nan=str(NAN), slow=str(SLOW), timeout=300.0)
-    slow.says("Start `flwr-clientapp`", before + 1)
+    slow.wait_for_log("Start `flwr-clientapp`", before + 1)
     slow.kill()
     assert run.wait() == 0, run.log.read_text()
     (entry,) = audit(again)
@@ -86,7 +86,7 @@ def test_with_tls_and_keys_a_restarted_site_keeps_its_id(tmp_path: Path) -> None
 
     def join(client: int) -> Process:
         key = ("--auth-supernode-private-key", keys / f"supernode-{client}")
-        return laboratory.supernode(client, 2, "--root-certificates", keys / "ca.crt", *key)
+        return laboratory.start_supernode(client, 2, "--root-certificates", keys / "ca.crt", *key)
 
     def one_round() -> None:
         settings = {"nodes": 2, "defense": "none", "backdoor": "", "nan": "", "examples": 100}
@@ -94,15 +94,15 @@ def test_with_tls_and_keys_a_restarted_site_keeps_its_id(tmp_path: Path) -> None
         assert run.wait() == 0, run.log.read_text()
 
     try:
-        laboratory.superlink(*tls, "--enable-supernode-auth")
+        laboratory.start_superlink(*tls, "--enable-supernode-auth")
         for client in range(2):
             register = laboratory.start("register", "flwr", "supernode", "register", keys / f"supernode-{client}.pub")
             assert register.wait() == 0, register.log.read_text()
         nodes = [join(client) for client in range(2)]
-        ids = [identity(node) for node in nodes]
+        ids = [wait_for_id(node) for node in nodes]
         one_round()
         nodes[0].stop()
-        assert identity(join(0)) == ids[0]
+        assert wait_for_id(join(0)) == ids[0]
         one_round()
         first, second = audit(out)
         assert (first["round"], second["round"]) == (1, 2)
@@ -112,7 +112,7 @@ def test_with_tls_and_keys_a_restarted_site_keeps_its_id(tmp_path: Path) -> None
 
 
 def test_the_app_runs_on_the_simulation_engine(laboratory: Laboratory, tmp_path: Path) -> None:
-    laboratory.superlink("--insecure", "--simulation")
+    laboratory.start_superlink("--insecure", "--simulation")
     settings = {"nodes": 12, "defense": "snowball", "backdoor": "0,1", "nan": "2", "examples": 100}
     run = laboratory.run(tmp_path / "out", "num-supernodes=12 client-resources-num-cpus=1", rounds=1, **settings)
     assert run.wait() == 0, run.log.read_text()

@@ -12,7 +12,7 @@ from snowball.sim.run import run
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
-from flower_processes import Laboratory, identity
+from flower_processes import Laboratory, wait_for_id
 
 PAGE = Path(__file__).parents[3] / "docs" / "scale-out.md"
 SMALL = ["rounds=1", "data.clients=10", "cohort=5", "data.examples=100", "training.epochs=1"]
@@ -32,15 +32,15 @@ def test_a_supernode_that_is_killed_costs_time_and_no_record(tmp_path: Path) -> 
     (app / "pyproject.toml").write_text(toml)
     laboratory = Laboratory(tmp_path, app)
     try:
-        laboratory.superlink("--insecure")
-        nodes = [laboratory.supernode(number, 2, "--insecure") for number in range(2)]
+        laboratory.start_superlink("--insecure")
+        nodes = [laboratory.start_supernode(number, 2, "--insecure") for number in range(2)]
         for node in nodes:
-            identity(node)
+            wait_for_id(node)
         flower = laboratory.run(out, preset="demo", set=" ".join(SMALL))
-        nodes[1].says("Start `flwr-clientapp`")
+        nodes[1].wait_for_log("Start `flwr-clientapp`")
         nodes[1].kill()
         assert flower.wait() == 0, flower.log.read_text()
-        assert flower.said("clients are lost with their SuperNode and sent again")
+        assert flower.find_in_log("clients are lost with their SuperNode and sent again")
     finally:
         laboratory.close()
     list(run(load("demo", SMALL), tmp_path / "serial"))

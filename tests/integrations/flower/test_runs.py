@@ -14,12 +14,12 @@ from flower_federation import (
     SHAPE,
     Make,
     Nodes,
-    answer,
-    asked,
-    changed,
-    is_average,
-    record,
-    with_content,
+    ask_nodes,
+    assert_average,
+    make_record,
+    make_reply,
+    reply_with_arrays,
+    reply_with_records,
 )
 from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
@@ -37,10 +37,10 @@ def client(message: Message) -> Message | None:
     """Trains or evaluates; one sends NaN, one nothing."""
     node = message.metadata.dst_node_id
     if message.metadata.message_type == "evaluate":
-        return with_content(message, metrics=MetricRecord({"num-examples": 1, "accuracy": 0.5}))
+        return reply_with_records(message, metrics=MetricRecord({"num-examples": 1, "accuracy": 0.5}))
     if node == 1:
-        return changed(message, first=np.full(SHAPE, np.nan, np.float32))
-    return None if node == 2 else answer(message)
+        return reply_with_arrays(message, first=np.full(SHAPE, np.nan, np.float32))
+    return None if node == 2 else make_reply(message)
 
 
 def test_a_whole_run_starts_as_the_strategys_own_and_a_second_goes_on(
@@ -48,7 +48,7 @@ def test_a_whole_run_starts_as_the_strategys_own_and_a_second_goes_on(
 ) -> None:
     for start in (1, 2):
         strategy = make(audit=tmp_path / "audit", state=tmp_path / "state")
-        result = strategy.start(grid=Nodes(client), initial_arrays=record(GLOBAL), num_rounds=2)
+        result = strategy.start(grid=Nodes(client), initial_arrays=make_record(GLOBAL), num_rounds=2)
         assert np.isfinite(result.arrays["first"].numpy()).all()
         assert result.evaluate_metrics_clientapp[2] == {"accuracy": 0.5}
         assert strategy.guard.rounds == 2 * start
@@ -69,13 +69,13 @@ def test_a_strategys_own_start_is_the_one_that_runs() -> None:
             return "its own"
 
     strategy = Guarded(Own(), defense=defenses.FedAvg())
-    assert strategy.start(Nodes(client), record(GLOBAL), timeout=2) == "its own"
-    is_average(strategy.arrays, NODES[2:])
+    assert strategy.start(Nodes(client), make_record(GLOBAL), timeout=2) == "its own"
+    assert_average(strategy.arrays, NODES[2:])
 
 
 def test_a_guard_that_was_told_the_number_of_rounds_keeps_it(make: Make) -> None:
     strategy = make(rounds=5)
-    strategy.start(Nodes(client), record(GLOBAL), 2)
+    strategy.start(Nodes(client), make_record(GLOBAL), 2)
     assert strategy.guard.rounds == 5
 
 
@@ -85,10 +85,10 @@ def test_state_survives_a_restart(make: Make, tmp_path: Path) -> None:
 
     through = strategy("through", seed=7)
     for server_round in (1, 2, 3):
-        through.aggregate_train(server_round, map(answer, asked(through)))
+        through.aggregate_train(server_round, map(make_reply, ask_nodes(through)))
     for server_round in (1, 2, 3):
         anew = strategy("anew", seed=7 if server_round == 1 else None)
-        anew.aggregate_train(1, map(answer, asked(anew)))
+        anew.aggregate_train(1, map(make_reply, ask_nodes(anew)))
     ends = [next(reversed(list(AuditLog(tmp_path / f"{name}.jsonl").read_entries()))) for name in ("through", "anew")]
     for entry in ends:
         assert entry["round"] == 3
@@ -109,6 +109,6 @@ def test_a_state_that_cannot_be_saved_does_not_end_the_run(
 ) -> None:
     strategy = make(defense=defenses.FedAvg(), state=tmp_path / "folder" / "state")
     (tmp_path / "folder").write_text("a file is in the way")
-    arrays, _ = strategy.aggregate_train(1, map(answer, asked(strategy)))
-    is_average(arrays, NODES)
+    arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
+    assert_average(arrays, NODES)
     assert "state after round 1 is not saved" in logged.text

@@ -7,7 +7,18 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
-from flower_federation import GLOBAL, NODES, Make, answer, asked, average, is_average, trained, with_nan, wrapped
+from flower_federation import (
+    GLOBAL,
+    NODES,
+    Make,
+    ask_nodes,
+    assert_average,
+    compute_average,
+    make_guarded,
+    make_reply,
+    reply_with_nan,
+    train_node,
+)
 from flwr.serverapp.strategy import FedAvg
 
 from snowball import defenses
@@ -22,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 def test_with_fedavg_for_defense_the_model_is_flowers_own(make: Make) -> None:
     strategy, plain = make(defense=defenses.FedAvg()), FedAvg()
-    replies = [answer(message, loss=message.metadata.dst_node_id) for message in asked(strategy)]
+    replies = [make_reply(message, loss=message.metadata.dst_node_id) for message in ask_nodes(strategy)]
     arrays, metrics = strategy.aggregate_train(1, replies)
     expected, expected_metrics = plain.aggregate_train(1, replies)
     for name in ("first", "last"):
@@ -32,18 +43,18 @@ def test_with_fedavg_for_defense_the_model_is_flowers_own(make: Make) -> None:
 
 def test_types_and_order_are_the_models_and_counters_stay_counters(make: Make) -> None:
     strategy = make(defense=defenses.FedAvg())
-    arrays, _ = strategy.aggregate_train(1, map(answer, asked(strategy)))
+    arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
     assert [array.numpy().dtype for array in arrays.values()] == [np.float32, np.float32, np.int64]
-    highest, mean = 7 + max(NODES), round(float(average(NODES, "counter")))
+    highest, mean = 7 + max(NODES), round(float(compute_average(NODES, "counter")))
     assert arrays["counter"].numpy() == (highest if make is GuardedFedAvg else mean)
 
 
 @pytest.mark.parametrize("defense", [Median(), Flame(), Rlr(), Snowball()], ids=lambda defense: type(defense).__name__)
 def test_guarded_fedavg_gives_the_defenses_own_aggregate(defense: Any) -> None:
     strategy, guard = GuardedFedAvg(defense=defense, seed=3, rounds=10), Guard(defense, seed=3, rounds=10)
-    replies = list(map(answer, asked(strategy)))
+    replies = list(map(make_reply, ask_nodes(strategy)))
     arrays, metrics = strategy.aggregate_train(1, replies)
-    expected = guard(GLOBAL, [Reply(str(node), 10 + node, trained(node)) for node in NODES])
+    expected = guard(GLOBAL, [Reply(str(node), 10 + node, train_node(node)) for node in NODES])
     for name, values in expected.tensors.items():
         np.testing.assert_array_equal(arrays[name].numpy(), values.numpy())
     assert metrics == {}
@@ -51,20 +62,20 @@ def test_guarded_fedavg_gives_the_defenses_own_aggregate(defense: Any) -> None:
 
 def test_the_elected_alone_reach_the_strategy(audit: AuditLog) -> None:
     strategy = Guarded(FedAvg(), defense=MultiKrum(tolerate=2, elect=5), audit=audit.path)
-    far, opposite, *rest = asked(strategy)
-    replies = [answer(far, trained(1, -3.0)), answer(opposite, trained(2, -3.0)), *map(answer, rest)]
+    far, opposite, *rest = ask_nodes(strategy)
+    replies = [make_reply(far, train_node(1, -3.0)), make_reply(opposite, train_node(2, -3.0)), *map(make_reply, rest)]
     arrays, _ = strategy.aggregate_train(1, replies)
     (entry,) = audit.read_entries()
     assert len(entry["elected"]) == 5
     assert {"1", "2"} <= set(entry["left_out"])
-    is_average(arrays, [int(client) for client in entry["averaged"]])
+    assert_average(arrays, [int(client) for client in entry["averaged"]])
 
 
 def test_in_monitor_mode_everybody_sane_is_averaged_and_the_audit_says_who_would_not_be(audit: AuditLog) -> None:
     strategy = Guarded(FedAvg(), defense=MultiKrum(tolerate=2, elect=5), mode="monitor", audit=audit.path)
-    first, *rest = asked(strategy)
-    arrays, _ = strategy.aggregate_train(1, [with_nan(first), *map(answer, rest)])
-    is_average(arrays, NODES[1:])
+    first, *rest = ask_nodes(strategy)
+    arrays, _ = strategy.aggregate_train(1, [reply_with_nan(first), *map(make_reply, rest)])
+    assert_average(arrays, NODES[1:])
     (entry,) = audit.read_entries()
     assert len(entry["left_out"]) == 2
 
@@ -76,14 +87,14 @@ def test_the_defense_sees_what_each_node_changed() -> None:
         seen.append((updates, context))
         return defenses.FedAvg()(updates, context)
 
-    strategy = wrapped(defense=everybody)
+    strategy = make_guarded(defense=everybody)
     doubled = {name: values * 2 for name, values in GLOBAL.items()}
-    strategy.aggregate_train(5, map(answer, asked(strategy, doubled, 5)))
+    strategy.aggregate_train(5, map(make_reply, ask_nodes(strategy, doubled, 5)))
     (updates, context), *_ = seen
     assert updates.clients == tuple(map(str, NODES))
     assert updates.examples.tolist() == [10 + node for node in NODES]
     change = updates.layout.split(updates.values[0])["first"]
-    np.testing.assert_allclose(change, trained(1)["first"] - doubled["first"], rtol=1e-5)
+    np.testing.assert_allclose(change, train_node(1)["first"] - doubled["first"], rtol=1e-5)
     assert context.round == 1
 
 

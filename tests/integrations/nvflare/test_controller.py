@@ -15,7 +15,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
-from nvflare_federation import FULL, GLOBAL, SITES, dropped, is_average, params
+from nvflare_federation import FULL, GLOBAL, SITES, assert_average, list_dropped, make_params
 
 from snowball.guard import AuditLog
 from snowball.integrations.nvflare import GuardedFedAvg
@@ -64,7 +64,7 @@ class Laboratory(GuardedFedAvg):
 
 def shareable(site: str) -> Shareable:
     meta = {"NUM_STEPS_CURRENT_ROUND": 10 + SITES.index(site), "client_name": "somebody else"}
-    return DXO(DataKind.WEIGHTS, params(site, FULL), meta).to_shareable()
+    return DXO(DataKind.WEIGHTS, make_params(site, FULL), meta).to_shareable()
 
 
 def unchecked(data: Any) -> Shareable:
@@ -91,7 +91,7 @@ def test_the_controller_knows_who_was_asked_who_failed_and_who_is_silent(audit: 
     )
     laboratory.run()
     assert len(laboratory.saved) == 2
-    is_average(laboratory.saved[0], SITES[3:])
+    assert_average(laboratory.saved[0], SITES[3:])
     for entry in audit.read_entries():
         assert entry["asked"] == SITES
         assert entry["silent"] == [SITES[0]]
@@ -103,7 +103,7 @@ def test_the_controller_knows_who_was_asked_who_failed_and_who_is_silent(audit: 
 
 
 def test_whatever_comes_through_nvflares_own_conversion_the_next_round_goes_on(audit: AuditLog) -> None:
-    own = params(SITES[0], FULL)
+    own = make_params(SITES[0], FULL)
     sent: list[Any] = [None, {}, 7, "text", [own], {"first": None}, {**own, "first": own["last"]}, {7: own["first"]}]
     wrong = [*map(unchecked, sent), Shareable(), Shareable({"DXO": 3})]
     coming = iter(wrong)
@@ -117,7 +117,7 @@ def test_whatever_comes_through_nvflares_own_conversion_the_next_round_goes_on(a
     laboratory.run()
     *hostile, last = audit.read_entries()
     for entry in hostile:
-        ((client, reason),) = dropped(entry)
+        ((client, reason),) = list_dropped(entry)
         assert (client, reason in REASONS, entry["averaged"]) == (SITES[0], True, SITES[1:])
     assert (last["round"], last["dropped"], last["averaged"]) == (len(wrong) + 1, [], SITES)
 

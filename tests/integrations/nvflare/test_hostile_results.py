@@ -22,13 +22,13 @@ from nvflare_federation import (
     SITES,
     WAYS,
     State,
-    dropped,
-    honest,
-    is_average,
-    params,
-    plain,
-    result,
-    updated,
+    apply_aggregate,
+    assert_average,
+    list_dropped,
+    make_federation,
+    make_honest_results,
+    make_params,
+    make_result,
 )
 
 from snowball.guard import AuditLog
@@ -81,24 +81,27 @@ HOSTILE_EXAMPLES: list[Any] = [0, -3, 1e12, math.nan, math.inf, True, "10", 10**
 def test_hostile_tensors_neither_end_the_run_nor_get_in(
     way: str, reason: str, lie: Callable[[State], Any], audit: AuditLog
 ) -> None:
-    federation = plain(way, audit)
-    sent = lie(params(SITES[0], federation.kind))
-    is_average(federation([result(SITES[0], sent, federation.kind), *honest(federation.kind, SITES[1:])]), SITES[1:])
-    is_average(federation(honest(federation.kind)), SITES)
+    federation = make_federation(way, audit)
+    sent = lie(make_params(SITES[0], federation.kind))
+    assert_average(
+        federation([make_result(SITES[0], sent, federation.kind), *make_honest_results(federation.kind, SITES[1:])]),
+        SITES[1:],
+    )
+    assert_average(federation(make_honest_results(federation.kind)), SITES)
     first, second = audit.read_entries()
-    assert dropped(first) == [(SITES[0], reason)]
+    assert list_dropped(first) == [(SITES[0], reason)]
     assert first["averaged"] == SITES[1:]
     assert (second["round"], second["dropped"], second["averaged"]) == (2, [], SITES)
 
 
 @pytest.mark.parametrize("examples", HOSTILE_EXAMPLES, ids=repr)
 def test_hostile_counts_neither_end_the_run_nor_get_in(way: str, examples: Any, audit: AuditLog) -> None:
-    federation = plain(way, audit)
-    liar = result(SITES[0], params(SITES[0], federation.kind), federation.kind)
+    federation = make_federation(way, audit)
+    liar = make_result(SITES[0], make_params(SITES[0], federation.kind), federation.kind)
     liar.meta["NUM_STEPS_CURRENT_ROUND"] = examples
-    is_average(federation([liar, *honest(federation.kind, SITES[1:])]), SITES[1:])
-    is_average(federation(honest(federation.kind)), SITES)
-    assert dropped(audit.read_entries()[0]) == [(SITES[0], "examples")]
+    assert_average(federation([liar, *make_honest_results(federation.kind, SITES[1:])]), SITES[1:])
+    assert_average(federation(make_honest_results(federation.kind)), SITES)
+    assert list_dropped(audit.read_entries()[0]) == [(SITES[0], "examples")]
 
 
 def stock(*sent: tuple[State, float]) -> State:
@@ -132,19 +135,19 @@ def test_a_failure_ends_the_recipes_run_and_not_the_guarded_controllers(monkeypa
 
 
 def test_a_second_result_of_a_client_does_not_count(way: str, audit: AuditLog) -> None:
-    federation = plain(way, audit)
+    federation = make_federation(way, audit)
     kind = federation.kind
-    twice = result(SITES[0], {name: 5 * values for name, values in params(SITES[0], kind).items()}, kind)
-    is_average(federation([*honest(kind), twice]), SITES)
-    is_average(federation(honest(kind)), SITES)
-    assert dropped(audit.read_entries()[0]) == [(SITES[0], "duplicate")]
+    twice = make_result(SITES[0], {name: 5 * values for name, values in make_params(SITES[0], kind).items()}, kind)
+    assert_average(federation([*make_honest_results(kind), twice]), SITES)
+    assert_average(federation(make_honest_results(kind)), SITES)
+    assert list_dropped(audit.read_entries()[0]) == [(SITES[0], "duplicate")]
 
 
 def test_a_result_without_a_model_is_dropped(way: str, audit: AuditLog) -> None:
-    federation = plain(way, audit)
+    federation = make_federation(way, audit)
     nothing = FLModel(metrics={"loss": 1.0}, meta={"client_name": SITES[0]})
-    is_average(federation([nothing, *honest(federation.kind, SITES[1:])]), SITES[1:])
-    is_average(federation(honest(federation.kind)), SITES)
+    assert_average(federation([nothing, *make_honest_results(federation.kind, SITES[1:])]), SITES[1:])
+    assert_average(federation(make_honest_results(federation.kind)), SITES)
     (fault,) = audit.read_entries()[0]["dropped"]
     assert (fault["client"], fault["reason"] in ("names", "error")) == (SITES[0], True)
 
@@ -153,16 +156,16 @@ def test_a_result_without_a_model_is_dropped(way: str, audit: AuditLog) -> None:
 def test_the_recipes_controller_hands_on_what_is_hostile_but_not_what_is_empty(
     reason: str, lie: Callable[[State], Any], audit: AuditLog
 ) -> None:
-    federation = plain("whole models", audit)
+    federation = make_federation("whole models", audit)
     recipe = FedAvg(num_clients=len(SITES), aggregator=federation.guarded)
-    sent = lie(params(SITES[0], FULL))
+    sent = lie(make_params(SITES[0], FULL))
     taken = []
-    for model in (result(SITES[0], sent, FULL), *honest(FULL, SITES[1:])):
+    for model in (make_result(SITES[0], sent, FULL), *make_honest_results(FULL, SITES[1:])):
         try:
             taken.append(recipe._aggregate_one_result(model))
         except ValueError:  # the truth of an array, which NVFlare asks for, and whose result it then leaves out
             taken.append(False)
-    is_average(updated(recipe._get_aggregated_result()), SITES[1:])
+    assert_average(apply_aggregate(recipe._get_aggregated_result()), SITES[1:])
     lost = isinstance(sent, np.ndarray) or not sent
     assert taken == [not lost, *[True] * 7]
-    assert dropped(audit.read_entries()[0]) == ([] if lost else [(SITES[0], reason)])
+    assert list_dropped(audit.read_entries()[0]) == ([] if lost else [(SITES[0], reason)])

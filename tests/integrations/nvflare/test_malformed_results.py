@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 pytest.importorskip("nvflare", reason="NVFlare's aggregators need nvflare >= 2.9: `make test-nvflare` has it")
 
 from nvflare.app_common.abstract.fl_model import FLModel
-from nvflare_federation import DIFF, FULL, GLOBAL, SITES, WAYS, honest, is_average, params, plain
+from nvflare_federation import (
+    DIFF,
+    FULL,
+    GLOBAL,
+    SITES,
+    WAYS,
+    assert_average,
+    make_federation,
+    make_honest_results,
+    make_params,
+)
 
 from snowball.guard import AuditLog
 from snowball.records.audit import REASONS
@@ -100,7 +110,7 @@ def malformed(draw: st.DrawFn, number: int) -> FLModel:
     """A result with a fault in its tensors, in its count, or in both; or a second one of an honest site."""
     place = draw(st.sampled_from(["tensors", "tensor", "names", "count", "both", "sender"]))
     kind = draw(st.sampled_from([FULL, DIFF]))
-    sent: Any = params(draw(st.sampled_from(SITES)), kind)
+    sent: Any = make_params(draw(st.sampled_from(SITES)), kind)
     if place in ("tensor", "both"):
         sent = {**sent, **draw(TENSOR_FAULTS)}
     if place == "names":
@@ -126,11 +136,11 @@ def survives(way: str, liars: tuple[FLModel, ...]) -> None:
     """All of the liars are dropped for a reason, all others are averaged, and so is the next round."""
     with TemporaryDirectory() as folder:
         audit = AuditLog(Path(folder) / "audit.jsonl")
-        federation = plain(way, audit)
+        federation = make_federation(way, audit)
         new = [model for model in liars if model.meta["client_name"] not in SITES]
         second = [model for model in liars if model.meta["client_name"] in SITES]
-        is_average(federation([*new, *honest(federation.kind), *second]), SITES)
-        is_average(federation(honest(federation.kind)), SITES)
+        assert_average(federation([*new, *make_honest_results(federation.kind), *second]), SITES)
+        assert_average(federation(make_honest_results(federation.kind)), SITES)
         first, after = audit.read_entries()
     assert sorted(fault["client"] for fault in first["dropped"]) == sorted(model.meta["client_name"] for model in liars)
     assert {fault["reason"] for fault in first["dropped"]} <= set(REASONS)
