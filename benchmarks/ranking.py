@@ -20,8 +20,9 @@ from machine import describe
 from rounds import Round, capture, kept_rounds
 from snowball.defenses import Context, Snowball
 from snowball.defenses.snowball.judges import JUDGES
+from snowball.records.presets import describe_presets
 from snowball.rng import stream
-from snowball.sim.presets import load, presets
+from snowball.sim.presets import load
 from timing import one_thread
 
 ROUNDS = (4, 8)
@@ -49,7 +50,7 @@ def compare(taken: Round, snowball: Snowball) -> dict[str, Any]:
 def main() -> None:
     """Compare on every data set."""
     cases = []
-    for preset in (name for name in presets() if name.startswith("cpu/")):
+    for preset in (name for name in describe_presets() if name.startswith("cpu/")):
         snowball = load(preset).defense.build()
         tensors = capture(load(preset, ["defense.name=ideal"]), ROUNDS)
         with one_thread():

@@ -7,8 +7,9 @@ import pytest
 from snowball.attacks import ATTACKS, CBA
 from snowball.defenses import DEFENSES, Flip, Ideal, SnowballMinus
 from snowball.errors import SettingError
-from snowball.sim.experiment import AttackSettings, Experiment, TrainingSettings
-from snowball.sim.presets import load, presets, read
+from snowball.records.presets import describe_presets, read_preset
+from snowball.sim.experiment import CHOICES, AttackSettings, Experiment, TrainingSettings
+from snowball.sim.presets import load
 
 MakeExperiment = Callable[..., Experiment]
 
@@ -91,19 +92,19 @@ def test_a_random_draw_needs_no_attacker_in_every_cohort(tiny: MakeExperiment) -
     assert tiny("attack.malicious=0.15", "attack.draw=random").attack.attackers(8) == 1
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", describe_presets())
 def test_presets_parse(name: str) -> None:
-    assert load(name).settings()["rounds"] == read(name)["rounds"]
+    assert load(name).settings()["rounds"] == read_preset(name, CHOICES)["rounds"]
 
 
 def test_every_preset_is_listed_with_what_it_is() -> None:
-    listed = presets()
+    listed = describe_presets()
     assert {"demo", "cpu/mnist", "paper/mnist"} <= set(listed)
     assert all(summary and not summary.startswith("#") for summary in listed.values())
 
 
 def test_every_cpu_preset_is_a_smaller_paper_preset_with_the_same_shares() -> None:
-    for name in (name for name in presets() if name.startswith("cpu/")):
+    for name in (name for name in describe_presets() if name.startswith("cpu/")):
         small, whole = load(name), load(name.replace("cpu", "paper"))
         assert small.data.name == whole.data.name
         assert small.attack == whole.attack
@@ -118,7 +119,7 @@ def test_the_demo_s_attack_can_be_changed_by_its_name_alone(name: str) -> None:
 
 
 def test_fldetector_forgets_clients_of_one_preset_alone() -> None:
-    chosen = {name: load(name, ["defense.name=fldetector"]) for name in presets()}
+    chosen = {name: load(name, ["defense.name=fldetector"]) for name in describe_presets()}
     forgetful = [name for name, one in chosen.items() if one.defense.own["remember"] < one.data.clients]
     assert forgetful == ["paper/femnist"]
     small = {name: one.defense.own["remember"] for name, one in chosen.items() if not name.startswith("paper/")}
@@ -201,7 +202,7 @@ def test_a_file_that_extends_another_choice_drops_what_belonged_to_the_former(tm
     [
         ('"mine.toml"', r"mine\.toml are nested too deeply, or extend themselves"),
         ('"demon"', r"demon' is neither a preset nor a file"),
-        ("3", r"extends = 3 in .*mine\.toml is no preset's name and no file's"),
+        ("3", r"extends = 3 in .*mine\.toml is neither the name of a preset nor a file"),
     ],
 )
 def test_what_cannot_be_extended_is_refused(tmp_path: Path, extends: str, sentence: str) -> None:
@@ -221,7 +222,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_a_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_bytes(b"\xef\xbb\xbfrounds = 3\n")
-    assert read(file) == {"rounds": 3}
+    assert read_preset(file, CHOICES) == {"rounds": 3}
 
 
 DEEP = "rounds = " + "[" * 9000 + "]" * 9000

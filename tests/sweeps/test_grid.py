@@ -9,12 +9,13 @@ import pytest
 
 from snowball.defenses import Snowball
 from snowball.errors import SettingError
+from snowball.records.presets import describe_presets
 from snowball.records.run_names import ADDED
 from snowball.report.figure_spec import read_request
 from snowball.report.sweeps import METRICS, published_numbers
 from snowball.settings import parse_assignment
 from snowball.sim.experiment import Experiment
-from snowball.sim.presets import load, presets
+from snowball.sim.presets import load
 from snowball.sweeps.grid import Grid, as_toml, grids, read_grid, run_name
 
 MakeExperiment = Callable[..., Experiment]
@@ -330,7 +331,7 @@ def test_the_defaults_are_compared_with_runs_of_the_tables(shipped: dict[str, Gr
 
 
 def test_shipped_grids_train_as_their_family_does(shipped: dict[str, Grid]) -> None:
-    own = {name: load(name) for name in presets() if name != "demo"}
+    own = {name: load(name) for name in describe_presets() if name != "demo"}
     for name, grid in shipped.items():
         family = name.partition("/")[0]
         for run in grid.runs:

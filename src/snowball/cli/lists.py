@@ -80,9 +80,9 @@ def list_triggers() -> Iterable[dict[str, Any]]:
 
 def list_presets() -> Iterable[dict[str, Any]]:
     """The presets."""
-    from snowball.sim.presets import presets
+    from snowball.records.presets import describe_presets
 
-    return ({"name": name, "summary": summary} for name, summary in presets().items())
+    return ({"name": name, "summary": summary} for name, summary in describe_presets().items())
 
 
 def list_grids() -> Iterable[dict[str, Any]]:

@@ -58,10 +58,11 @@ def run(
     if resume and overwrite:
         raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
     chosen = choose(engine, device, workers, chunk)
-    from snowball.sim.presets import load, presets
+    from snowball.records.presets import describe_presets
+    from snowball.sim.presets import load
 
     experiment = load(source, assignments or ())
-    name = source.replace("/", "-") if source in presets() else Path(source).stem
+    name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
     folder = out or Path("runs") / f"{name}-{experiment.seed}"
     advance(experiment, folder, chosen, resume, overwrite)
     show_table([folder])

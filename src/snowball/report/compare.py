@@ -1,20 +1,19 @@
 """What sets runs apart from the paper's: settings that its presets give and that a run has otherwise."""
 
 import json
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from snowball.records.presets import describe_presets, read_preset
 from snowball.records.run import RunFolder, RunInfo
+from snowball.records.sweep import COORDINATES
 from snowball.report.audit import visible
 from snowball.report.data import COMPLETE
 from snowball.report.prose import listing
 from snowball.report.runs import ABSENT, setting_name
-
-PAPER = files("snowball") / "presets" / "paper"
+from snowball.settings import flat
 
 UNSAID: dict[str, Any] = {
     "data.examples": None,
@@ -25,9 +24,6 @@ UNSAID: dict[str, Any] = {
     "attack.share_of_rounds": 1,
 }
 """What the presets leave as it is by default, and every attack has."""
-
-VARIED = ("seed", "data.name", "attack.name", "defense.name")
-"""What the paper varies itself."""
 
 SAMPLES = "samples of the data set"
 
@@ -50,8 +46,8 @@ def differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Diffe
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for folder, varied in runs:
         data, own = setting_name(folder.run, "data"), {**flat(folder.run.get("settings", {})), **_samples(folder.run)}
-        for path, value in _paper(data, setting_name(folder.run, "defense")).items():
-            if path in own and path not in (*VARIED, *varied) and own[path] != value:
+        for path, value in read_paper_settings(data, setting_name(folder.run, "defense")).items():
+            if path in own and path not in (*COORDINATES, *varied) and own[path] != value:
                 found.setdefault((path, _text(value), _text(own[path])), {})[data] = None
     return [Difference(path, listing(list(data)), paper, here) for (path, paper, here), data in sorted(found.items())]
 
@@ -63,35 +59,15 @@ def _samples(run: RunInfo) -> dict[str, str]:
 
 
 @cache
-def _paper(data: str, defense: str) -> Mapping[str, Any]:
-    """The settings of the paper's preset for this data set; those of a defense come from its own section."""
-    name = f"{data}.toml"
-    if name not in {file.name for file in PAPER.iterdir()}:
+def read_paper_settings(data: str, defense: str) -> Mapping[str, Any]:
+    """Read the settings of the paper's preset for this data set; those of a defense come from its own section."""
+    if (preset := f"paper/{data}") not in describe_presets():
         return {}
-    settings = _read(name)
+    settings = read_preset(preset, {})  # none of the paper's presets changes a choice of the one that it extends
     peers = settings.pop("peers", {})
     if settings["defense"]["name"] != defense:
         settings["defense"] = peers.get(defense, {})
     return UNSAID | {SAMPLES: COMPLETE[True]} | flat(settings)
-
-
-def _read(name: str) -> dict[str, Any]:
-    own = tomllib.loads((PAPER / name).read_text(encoding="utf-8"))
-    extended = own.pop("extends", None)
-    return own if extended is None else _over(_read(f"{extended.removeprefix('paper/')}.toml"), own)
-
-
-def _over(former: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    nested = {name: _over(former.get(name, {}), value) for name, value in own.items() if isinstance(value, Mapping)}
-    return former | dict(own) | nested
-
-
-def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Settings by their whole paths; what is no table of settings has none."""
-    result: dict[str, Any] = {}
-    for name, value in settings.items() if isinstance(settings, Mapping) else ():
-        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return result
 
 
 def _text(value: Any) -> str:

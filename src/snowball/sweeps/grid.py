@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import SettingError
+from snowball.records.presets import describe_presets
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggest_name
 from snowball.settings import Settings, flat, require
 from snowball.sim.experiment import CHOICES, Experiment
-from snowball.sim.presets import Preset, presets
+from snowball.sim.presets import Preset
 from snowball.sweeps.grid_file import Block, GridFile, parse
 
 MOST = 10_000
@@ -138,7 +139,7 @@ def expand(block: Block, folder: Path) -> Iterator[Experiment]:
 
 def located(preset: str, folder: Path) -> str | Path:
     """A preset's name, or its file, which may be given as seen from a folder."""
-    return folder / preset if preset not in presets() and (folder / preset).is_file() else preset
+    return folder / preset if preset not in describe_presets() and (folder / preset).is_file() else preset
 
 
 def as_toml(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from snowball.errors import RunError
+from snowball.records.presets import describe_presets
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunFolder
 from snowball.report import find_runs, write_html
@@ -18,7 +19,7 @@ from snowball.report.sweeps import read_sweeps
 from snowball.report.web.run_index import FEW, address, catalogue, columns
 from snowball.report.web.sweep_tables import PaperTable, agreement, paper_table
 from snowball.sim.experiment import AttackSettings, DataSettings, Experiment, TrainingSettings
-from snowball.sim.presets import load, presets
+from snowball.sim.presets import load
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sweeps_made import At, make_sweep, run_name
@@ -196,7 +197,7 @@ def run_of(settings: dict[str, Any], **fields: Any) -> RunFolder:
     return RunFolder(Path(), {"settings": settings, **fields})
 
 
-@pytest.mark.parametrize("name", [name for name in presets() if name.startswith("paper/")])
+@pytest.mark.parametrize("name", [name for name in describe_presets() if name.startswith("paper/")])
 def test_the_papers_own_runs_do_not_differ_from_it(name: str) -> None:
     peers = ("snowball", "krum", "rlr", "fedavg")
     runs = [run_of(load(name, [f"defense.name={peer}", "seed=7"]).settings()) for peer in peers]
