@@ -99,12 +99,12 @@ def test_only_an_election_ends_a_streak(make_entry: Make) -> None:
 
 
 def test_the_decision_counts_most_and_a_second_reply_is_said(make_entry: Make) -> None:
-    twice = [{"client": "a", "reason": "duplicate", "detail": "it had answered already"}]
+    twice = [{"client": "a", "reason": "duplicate", "detail": "it had already answered"}]
     audit = Audit([make_entry(1, answered=["a"], elected=["a"], dropped=twice)])
     (client,) = audit.clients
     assert (client.elected, client.dropped) == (1, {"duplicate": 1})
     assert [moment.words for moment in audit.history("a")] == [
-        "elected; a reply was dropped, duplicate: it had answered already"
+        "elected; a reply was dropped, duplicate: it had already answered"
     ]
 
 
@@ -123,12 +123,12 @@ def test_monitoring_keeps_nobody_out_and_says_so(make_entry: Make) -> None:
 def test_a_charge_is_said_of_those_left_out_alone(make_entry: Make) -> None:
     facts = {"charge": "leans to class 1 with 14 others", "suspicion": {"a": -1.0, "b": 7.5}}
     out = {"answered": ["a", "b", "c"], "elected": ["a"], "left_out": ["b"], "facts": facts}
-    twice = [{"client": "b", "reason": "duplicate", "detail": "it had answered already"}]
+    twice = [{"client": "b", "reason": "duplicate", "detail": "it had already answered"}]
     audit = Audit([make_entry(1, **out), make_entry(2, mode="monitor", dropped=twice, **out)])
     assert list(map(moment_line, audit.history("b"))) == [
         "round 1: left out: leans to class 1 with 14 others (suspicion 7.5 against -1)",
         "round 2: would have been left out, but was averaged: leans to class 1 with 14 others; "
-        "a reply was dropped, duplicate: it had answered already (suspicion 7.5 against -1)",
+        "a reply was dropped, duplicate: it had already answered (suspicion 7.5 against -1)",
     ]
     assert [moment.words for moment in audit.history("a")] == ["elected"] * 2
     assert [moment.words for moment in audit.history("c")] == ["answered, not judged"] * 2

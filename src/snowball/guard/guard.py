@@ -16,13 +16,7 @@ from torch import Tensor
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
 from snowball.errors import RunError, UpdateError
-from snowball.guard.arguments import (
-    list_asked,
-    list_replies,
-    read_model,
-    refuse_bad_settings,
-    refuse_unusable_defense,
-)
+from snowball.guard.arguments import list_asked, list_replies, read_model, refuse_bad_settings, refuse_unusable_defense
 from snowball.guard.audit_log import (
     AuditLog,
     enter_verdict,

@@ -103,7 +103,7 @@ def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
     if not converted.isfinite().all():  # the bounds on norms need finite numbers
         raise InvalidReply(NOT_FINITE, describe_broken(name)[:MAX_DETAIL_CHARS])
     if not converted.is_floating_point() and ((converted.double() - own.double()).abs() > MAX_COUNTER_STEP).any():
-        raise InvalidReply("range", f"the counter {name!r} moves by more than {MAX_COUNTER_STEP}"[:MAX_DETAIL_CHARS])
+        raise InvalidReply("range", f"the counter {name!r} jumps by more than {MAX_COUNTER_STEP}"[:MAX_DETAIL_CHARS])
     if name.endswith(VARIANCE_SUFFIX) and (converted < 0).any():
         raise InvalidReply("range", f"{name!r} holds negative numbers"[:MAX_DETAIL_CHARS])
     return converted

@@ -67,7 +67,7 @@ def validate_each(replies: Iterable[Reply], model: Mapping[str, Tensor], asked: 
             if asked is not None and client not in asked:
                 raise InvalidReply("not-asked", "it was not asked in this round")
             if client in seen:
-                raise InvalidReply("duplicate", "it had answered already")
+                raise InvalidReply("duplicate", "it had already answered")
             seen.add(client)
             valid.append(ValidReply(client, read_examples(reply.examples), read_tensors(reply.tensors, model)))
         except InvalidReply as fault:
@@ -92,7 +92,7 @@ def drop_excess_examples(replies: Sequence[ValidReply], max_examples: float | No
 
 
 def drop_overlong_updates(replies: Sequence[ValidReply], model: Mapping[str, Tensor]) -> Split:
-    """Drop clients whose update is absurdly long beside the round's median and beside the model itself."""
+    """Drop clients whose update is far too long beside the round's median and beside the model itself."""
     norms = [measure_norm(reply.tensors, model) for reply in replies]
     bound = min(MAX_UPDATE_NORM, max(MAX_UPDATE_NORM_RATIO * find_median(norms), measure_norm(model), 1.0))
     overlong = [

@@ -57,14 +57,14 @@ class AuditEntry(JudgedRound):
 REASONS = {
     "error": "the client failed, or its answer could not be read",
     "not-asked": "the client was not asked",
-    "duplicate": "the client had answered already",
-    "names": "its tensors are not the model's",
-    "shape": "a tensor has another shape than the model's",
-    "dtype": "a tensor holds other numbers than the model's, or none",
+    "duplicate": "the client had already answered",
+    "names": "the names of its tensors are not the model's",
+    "shape": "the shape of a tensor differs from the model's",
+    "dtype": "the type of a tensor's numbers does not fit the model's, or it holds none",
     "not-finite": "a tensor holds NaN or infinite numbers",
-    "range": "a counter leaps, a variance is negative, or a statistic is far off",
-    "norm": "the update is absurdly long",
-    "examples": "the number of examples cannot be, or is above the bound",
+    "range": "a counter jumps too far, a variance is negative, or a statistic is far off",
+    "norm": "the update is far too long",
+    "examples": "the number of examples is impossible or above the bound",
 }
 """The reasons for dropping a reply."""
 

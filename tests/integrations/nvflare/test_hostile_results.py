@@ -65,7 +65,7 @@ HOSTILE_PARAMS: dict[str, tuple[str, Callable[[State], Any]]] = {
     "infinity": ("not-finite", lambda own: {**own, "first": half(-np.inf)}),
     "too large for the type": ("not-finite", lambda own: {**own, "first": np.full(SHAPE, 1e300)}),
     "weights of 1e30": ("norm", lambda own: {**own, "first": np.full(SHAPE, 1e30, np.float32)}),
-    "a counter that leaps": ("range", lambda own: {**own, "counter": np.array(2**62)}),
+    "a counter that jumps": ("range", lambda own: {**own, "counter": np.array(2**62)}),
     "a fractional counter": ("dtype", lambda own: {**own, "counter": np.array(7.5)}),
     "text": ("dtype", lambda own: {**own, "first": np.full(SHAPE, "1")}),
     "objects": ("dtype", lambda own: {**own, "first": np.full(SHAPE, None)}),
