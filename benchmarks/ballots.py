@@ -36,7 +36,7 @@ from snowball.defenses.snowball_plus.ballots import (
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
 from snowball.defenses.snowball_plus.joint import judge_together, score_traces
 from snowball.defenses.snowball_plus.memory import Memory, read_memory, read_traits
-from snowball.defenses.snowball_plus.method import name_clients, update_records
+from snowball.defenses.snowball_plus.method import update_records
 from snowball.defenses.snowball_plus.statistics import rank_group
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -83,7 +83,7 @@ class Watch:
         memory = read_memory(context, updates.layout)
         evidence = gather_evidence(updates, base, memory.recalled)
         self.state = self.defense(updates, context).state
-        truth = torch.tensor(infected)[updates.by_client]
+        truth = torch.tensor(infected)
         for name, charge in hold_ballots(evidence, memory, updates, context).items():
             self.charges[name].append(judge_charge(evidence, charge, truth))
             if charge and truth.any():
@@ -100,7 +100,7 @@ def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates, context: 
     """The charge of each ballot, had it been the only one, with the memory before the round and its own records."""
     signals = measure_signals(evidence)
     known = update_records(memory, evidence, signals, updates, context)
-    traits = read_traits(known.clients, name_clients(updates))
+    traits = read_traits(known.clients, updates.clients)
     return {
         "split": charge_split(evidence, signals.split),
         "position": charge_position(evidence, signals.positions, known.positions),

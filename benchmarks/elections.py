@@ -89,7 +89,7 @@ def our_growth(updates: Updates, first: list[int], judge: str, quick: bool, thre
     generator = stream(SEED, "benchmark", judge)
     settings = VaeSettings(**epochs(quick), cpu_threads=threads)
     appointed = JUDGES[judge](updates, updates.layout.names, settings, generator)
-    growth = grow(updates, selectees, target, step, appointed, updates.by_client)
+    growth = grow(selectees, target, step, appointed, torch.arange(len(updates)))
     elected: list[int] = growth.elected.nonzero()[:, 0].tolist()
     return elected
 

@@ -57,7 +57,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Round:
-    """The voting layers of a round, rows in `Updates.by_client`."""
+    """The voting layers of a round."""
 
     updates: Updates
     infected: Tensor  # (n,) bool
@@ -70,7 +70,7 @@ def play(last: int, assignments: Sequence[str]) -> Round:
 
     def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
         names = voting_layers(updates.layout, "ends")
-        layers = {name: updates.values[:, updates.layout.columns[name]].clone() for name in names}
+        layers = {name: updates.read_columns(updates.layout.columns[name]) for name in names}
         kept["updates"] = Updates.from_layers(layers, updates.examples, updates.clients)
         kept["infected"] = torch.tensor(malicious)
 
@@ -78,8 +78,9 @@ def play(last: int, assignments: Sequence[str]) -> Round:
     for record in simulate(federation, partial(Processes, workers=WORKERS), observe=observe):
         if record["round"] == last:
             break
-    order = kept["updates"].by_client
-    return Round(kept["updates"], kept["infected"][order], torch.tensor(record["elected"])[order])
+    elected = dict(zip(record["participants"], record["elected"], strict=True))
+    chosen = torch.tensor([elected[client] for client in kept["updates"].clients])
+    return Round(kept["updates"], kept["infected"], chosen)
 
 
 def stored(name: str) -> Round:
@@ -89,7 +90,7 @@ def stored(name: str) -> Round:
     layers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
     updates = Updates.from_layers(layers, clients=[f"{row:03}" for row in range(len(infected))])
     elected = SnowballMinus(clusters=CLUSTERS, ballot_floor=0.0)(updates, Context(1)).elected
-    return Round(updates, infected[updates.by_client], elected[updates.by_client])
+    return Round(updates, infected, elected)
 
 
 def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat: int) -> tuple[Vae, Tensor, Tensor]:
@@ -126,7 +127,7 @@ def auc(infected: Tensor, scores: Tensor) -> float:
 
 def without_vae(taken: Round) -> float:
     """The AUC of the mean squared distance to the selectees."""
-    rows = taken.updates.values[taken.updates.by_client].double()
+    rows = taken.updates.values.double()
     apart = torch.cdist(rows[~taken.selectees], rows[taken.selectees]).square().mean(1)
     return auc(taken.infected[~taken.selectees], apart)
 

@@ -34,7 +34,7 @@ def compare(taken: Round, snowball: Snowball) -> dict[str, Any]:
     updates, scores, elected = taken.updates, [], {}
     for name in COMPARED:
         verdict = replace(snowball, judge=name, grow_after=0)(updates, Context(1))
-        selected = verdict.facts["order"][updates.by_client] == 0
+        selected = verdict.facts["order"] == 0
         judge = JUDGES[name](updates, updates.layout.names, snowball.vae, stream(0, "ranking"))
         scores.append(judge(selected.nonzero()[:, 0], (~selected).nonzero()[:, 0]).double())
         elected[name] = verdict.elected

@@ -101,9 +101,7 @@ def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -
             return
         for layer in voting_layers(updates.layout, "ends"):
             shape = updates.layout.shapes[updates.layout.names.index(layer)]
-            kept[f"{number}/layer/{layer}"] = (
-                updates.values[:, updates.layout.columns[layer]].reshape(-1, *shape).clone()
-            )
+            kept[f"{number}/layer/{layer}"] = updates.read_columns(updates.layout.columns[layer]).view(-1, *shape)
         kept[f"{number}/examples"] = updates.examples.clone()
         kept[f"{number}/clients"] = torch.tensor([int(client) for client in updates.clients])
         kept[f"{number}/infected"] = torch.tensor(malicious)
@@ -121,9 +119,9 @@ def kept_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
         prefix = f"{number}/layer/"
         layers = {name.removeprefix(prefix): tensors[name] for name in sorted(tensors) if name.startswith(prefix)}
         clients = [str(client) for client in tensors[f"{number}/clients"].tolist()]
-        yield Round(
-            number, Updates.from_layers(layers, tensors[f"{number}/examples"], clients), tensors[f"{number}/infected"]
-        )
+        updates = Updates.from_layers(layers, tensors[f"{number}/examples"], clients)
+        infected = dict(zip(clients, tensors[f"{number}/infected"].tolist(), strict=True))
+        yield Round(number, updates, torch.tensor([infected[client] for client in updates.clients]))
 
 
 def read(file: Path) -> Iterator[Round]:

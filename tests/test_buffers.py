@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snowball.buffers import Buffers, aggregate, buffers_of, load_buffers
+from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.defenses import DEFENSES, Context, FedAvg, Lesson, State, Verdict
 from snowball.defenses.ops import weighted_mean
 from snowball.errors import SettingError, UpdateError
@@ -27,7 +27,7 @@ from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.run import run
 from snowball.sim.training.evaluation import FederatedModel
 from snowball.sim.training.sgd import Trainer, batch_sizes
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 MakeExperiment = Callable[..., Experiment]
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -122,8 +122,11 @@ def timeless(records: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
 
 
-def round_of(examples: list[float]) -> Updates:
-    return Updates.from_layers({"w": torch.ones(len(examples), 1)}, examples)
+def merge(replies: list[Buffers], examples: list[float], elected: list[bool], before: Buffers) -> Buffers:
+    clients = [f"c{row}" for row in range(len(replies))]
+    layout = Layout(("w",), ((1,),))
+    updates = Updates(torch.ones(len(replies), 1), torch.tensor(examples), clients, layout, replies)
+    return updates.merge_buffers(torch.tensor(elected), before)
 
 
 def test_floats_are_averaged_by_examples_and_integers_take_the_maximum() -> None:
@@ -132,8 +135,7 @@ def test_floats_are_averaged_by_examples_and_integers_take_the_maximum() -> None
         {"mean": torch.tensor([5.0, 8.0]), "count": torch.tensor(5)},
         {"mean": torch.tensor([900.0, 900.0]), "count": torch.tensor(900)},
     ]
-    elected = torch.tensor([True, True, False])
-    after = aggregate(replies, round_of([30, 10, 50]), elected, replies[0])
+    after = merge(replies, [30, 10, 50], [True, True, False], replies[0])
     assert after["mean"].tolist() == [2, 2]
     assert after["count"].item() == 7
     assert after["mean"].dtype == torch.float32
@@ -147,16 +149,22 @@ def test_the_order_of_the_clients_does_not_matter_to_the_last_bit() -> None:
 
     def mean(rows: Tensor) -> Buffers:
         clients = [str(row) for row in rows.tolist()]
-        updates = Updates.from_layers({"w": values[rows]}, examples[rows], clients)
         replies = [{"mean": value} for value in values[rows]]
-        return aggregate(replies, updates, torch.ones(9, dtype=torch.bool), replies[0])
+        updates = Updates(values[rows], examples[rows], clients, Layout(("w",), ((50,),)), replies)
+        return updates.merge_buffers(torch.ones(9, dtype=torch.bool), replies[0])
 
     assert same(mean(torch.arange(9)), mean(order))
 
 
 def test_where_nobody_is_elected_they_stay() -> None:
     before = {"mean": torch.ones(2)}
-    assert aggregate([{"mean": torch.zeros(2)}], round_of([1]), torch.tensor([False]), before) is before
+    assert merge([{"mean": torch.zeros(2)}], [1], [False], before) is before
+
+
+def test_where_nobody_sent_any_they_stay() -> None:
+    before = {"mean": torch.ones(2)}
+    updates = Updates.from_layers({"w": torch.ones(2, 1)})
+    assert updates.merge_buffers(torch.tensor([True, True]), before) is before
 
 
 def test_training_that_breaks_them_is_said_with_its_round_and_client(tiny: MakeExperiment) -> None:

@@ -37,10 +37,8 @@ def follow(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_the_library_example_leaves_out_the_attackers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert follow(ROOT / "README.md", capsys)[0].split() == [
-        "averaged:",
-        *(f"site-{number}" for number in range(4, 20)),
-    ]
+    printed, *averaged = follow(ROOT / "README.md", capsys)[0].split()
+    assert (printed, averaged) == ("averaged:", sorted(f"site-{number}" for number in range(4, 20)))
 
 
 def test_the_tutorial_works_as_typed(

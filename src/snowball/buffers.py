@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from snowball.updates import Updates
-
 Buffers = dict[str, Tensor]
 """Buffers by name; empty for a model that has none."""
 
@@ -33,18 +31,15 @@ def load_buffers(model: nn.Module, buffers: Buffers) -> None:
         buffer.copy_(buffers[name])
 
 
-def aggregate(replies: Sequence[Buffers], updates: Updates, elected: Tensor, before: Buffers) -> Buffers:
-    """The global buffers after a round: what the elected make of theirs, or those of before where nobody is elected."""
-    rows = [row for row in updates.order.tolist() if elected[row]]
-    if not rows:
-        return before
-    share = updates.examples[rows] / updates.examples[rows].max()
+def merge_buffers(replies: Sequence[Buffers], examples: Tensor) -> Buffers:
+    """Merge the buffers of some clients, floating ones by their (n,) training examples."""
+    share = examples.double() / examples.max()  # first, so that no sum of huge counts overflows
     share = share / share.sum()
-    return {name: merge(torch.stack([replies[row][name] for row in rows]), share) for name in before}
+    return {name: merge_buffer(torch.stack([reply[name] for reply in replies]), share) for name in replies[0]}
 
 
-def merge(values: Tensor, share: Tensor) -> Tensor:
-    """One buffer from several (n, ...), by their shares (n,) if they are floating."""
+def merge_buffer(values: Tensor, share: Tensor) -> Tensor:
+    """Return one buffer for several (n, ...): their mean with (n,) shares if they are floating, else the maximum."""
     if not values.is_floating_point():
         return values.amax(0)
     mean = share @ values.reshape(len(values), values[0].numel()).to(torch.float64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.buffers import Buffers, aggregate
+from snowball.buffers import Buffers
 from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
@@ -60,7 +60,7 @@ class Received:
 
     def to_updates(self) -> Updates:
         """What a defense is given of it; numbers that are not finite are refused."""
-        return Updates(self.values, self.examples, self.clients, self.layout)
+        return Updates(self.values, self.examples, self.clients, self.layout, self.buffers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
     updates = received.to_updates()
     try:
         verdict = ask_defense(defense, updates, context)
-        after = apply_verdict(verdict, updates, received.buffers, base, buffers)
+        after = apply_verdict(verdict, updates, base, buffers)
     except (SettingError, UpdateError) as error:  # a damaged state is another thing, and ends a run
         return Outcome(updates, dropped, ~everyone(updates), {}, base, buffers, context.state, str(error))
     return Outcome(updates, dropped, verdict.elected, verdict.facts, *after, verdict.state)
@@ -148,7 +148,7 @@ def describe_broken(name: str) -> str:
 def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict:
     """What a defense decides; a verdict that cannot be carried out is refused."""
     verdict = defense(updates, context)
-    rows, width = updates.values.shape
+    rows, width = len(updates), updates.layout.width
     if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
         raise UpdateError(f"the defense elects by {describe_tensor(verdict.elected)}, {rows} bools are needed")
     if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
@@ -163,11 +163,9 @@ def describe_tensor(tensor: Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def apply_verdict(
-    verdict: Verdict, updates: Updates, sent: Sequence[Buffers], base: Tensor, buffers: Buffers
-) -> tuple[Tensor, Buffers]:
-    """The global row and buffers after a round; `sent` are the buffers of the clients in the updates."""
-    row, statistics = base + verdict.delta, aggregate(sent, updates, verdict.elected, buffers)
+def apply_verdict(verdict: Verdict, updates: Updates, base: Tensor, buffers: Buffers) -> tuple[Tensor, Buffers]:
+    """Return the global row and buffers after a round."""
+    row, statistics = base + verdict.delta, updates.merge_buffers(verdict.elected, buffers)
     refuse_broken([row, *statistics.values()])
     return row, statistics
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snowball.buffers import Buffers, merge_buffers
 from snowball.errors import UpdateError
 
 BLOCK_ELEMENTS = 1 << 19
@@ -83,36 +84,37 @@ class Layout:
                 raise UpdateError(f"{name!r} of {owner} has shape {tuple(tensors[name].shape)}, the model's is {shape}")
 
 
-@dataclass(frozen=True, eq=False)
 class Updates:
-    """What the server received this round, and nothing it could not know."""
+    """The updates of one round, one row per client, and nothing that a server cannot know.
 
-    values: Tensor  # (n, d) local minus global parameters
-    examples: Tensor  # (n,) training examples behind each row
-    clients: tuple[str, ...]  # (n,) stable ids, for ties and for defenses that keep history
-    layout: Layout
-    _products: dict[str | None, Tensor] = field(default_factory=dict, init=False, repr=False)
+    Rows are in the order of client ids, whatever order they arrived in, so that neither arrival nor a client's claims
+    decide anything, even by rounding. Every (n,) tensor in here and in a verdict is in this order: that of `clients`.
+    The matrix that was given is used in place.
 
-    def __post_init__(self) -> None:
-        """Refuse what cannot be elected from, before any work is done."""
-        if self.values.ndim != 2 or self.values.dtype not in FLOATS:
-            shape, dtype = tuple(self.values.shape), self.values.dtype
-            raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
-        rows, width = self.values.shape
-        if not rows:
-            raise UpdateError("there are no updates to elect from")
-        if not width:
-            raise UpdateError(f"the {rows} updates have no columns to compare")
-        if width != self.layout.width:
-            raise UpdateError(f"rows have {width} columns, the layout has {self.layout.width}")
-        if self.examples.shape != (rows,) or len(self.clients) != rows:
-            raise UpdateError(
-                f"{rows} updates need as many example counts and client ids, "
-                f"got {self.examples.numel()} and {len(self.clients)}"
-            )
-        if len(set(self.clients)) != rows:
-            twice = next(client for client in self.clients if self.clients.count(client) > 1)
-            raise UpdateError(f"client {twice!r} sent more than one of the {rows} updates")
+    Attributes:
+        clients: (n) stable ids, sorted.
+        examples: (n,) training examples behind each row.
+        layout: the columns of a row.
+        buffers: (n) those of the clients' models; empty where they are not known.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        examples: Tensor,
+        clients: Sequence[str],
+        layout: Layout,
+        buffers: Sequence[Buffers] = (),
+    ) -> None:
+        """Sort the clients, whose (n, d) local minus global parameters `values` holds; refuse what cannot be judged."""
+        check_rows(values, examples, clients, layout)
+        self._stored = values
+        self._slots = torch.tensor(sorted(range(len(clients)), key=clients.__getitem__))
+        self.clients = tuple(clients[slot] for slot in self._slots.tolist())
+        self.examples = examples[self._slots]
+        self.layout = layout
+        self.buffers = tuple(buffers[slot] for slot in self._slots.tolist()) if buffers else ()
+        self._products: dict[str | None, Tensor] = {}
         for client, count in zip(self.clients, self.examples.tolist(), strict=True):
             if not 0 < count < float("inf"):
                 raise UpdateError(f"client {client!r} reports {count} training examples; a positive number is needed")
@@ -167,7 +169,7 @@ class Updates:
         if not origin.isfinite().all():
             raise UpdateError("the global model holds NaN or infinite numbers")
         received = list(states)
-        names = [str(number) for number in range(len(received))] if clients is None else list(clients)
+        names = number_clients(len(received)) if clients is None else list(clients)
         if len(names) != len(received):
             raise UpdateError(f"{len(received)} updates need as many client ids, got {len(names)}")
         owned = zip(received, names, strict=True)
@@ -185,40 +187,59 @@ class Updates:
         if isinstance(clients, str | Set):
             raise UpdateError(f"client ids are needed in the order of the updates, got {type(clients).__name__}")
         counts = as_tensor(np.ones(len(values)) if examples is None else examples, "examples", torch.float64)
-        ids = range(len(values)) if clients is None else clients
-        return cls(values, counts, tuple(map(str, ids)), layout)
+        return cls(values, counts, number_clients(len(values)) if clients is None else tuple(map(str, clients)), layout)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.clients)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the rows."""
+        return self._stored.dtype
 
     @cached_property
-    def order(self) -> Tensor:
-        """The rows by example count, largest first, then by client id: the order in which averages are summed.
-
-        They do not depend on the order of arrival, to the last bit. Clients claim their counts, so it decides nothing.
-        """
-        counts = self.examples.tolist()
-        return torch.tensor(sorted(range(len(self)), key=lambda row: (-counts[row], self.clients[row])))
+    def rows(self) -> list[Tensor]:
+        """(d,) each client's row, as views."""
+        return [self._stored[slot] for slot in self._slots.tolist()]
 
     @cached_property
-    def by_client(self) -> Tensor:
-        """The rows by client id: the order in which they are compared, so that no claim decides even by rounding."""
-        return torch.tensor(sorted(range(len(self)), key=self.clients.__getitem__))
-
-    @cached_property
-    def _rank(self) -> Tensor:
-        """Each row's place in `by_client`."""
-        return self.by_client.argsort()
-
-    @cached_property
-    def _middle(self) -> Tensor:
-        """A row of median length, which all others are compared about."""
-        return self.by_client[self.squared_norms[self.by_client].argsort(stable=True)[(len(self) - 1) // 2]]
+    def values(self) -> Tensor:
+        """(n, d) the rows: a copy if they arrived in another order, which `rows` and `read_columns` avoid."""
+        in_order = bool((self._slots.diff() > 0).all())
+        return self._stored if in_order else self._stored[self._slots]
 
     @cached_property
     def squared_norms(self) -> Tensor:
         """(n,) the squared length of each row, in float64."""
-        return sum_squares(self.values)
+        return sum_squares(self._stored)[self._slots]
+
+    @cached_property
+    def _middle(self) -> Tensor:
+        """(d,) a row of median length, which all others are compared about."""
+        return self.rows[int(self.squared_norms.argsort(stable=True)[(len(self) - 1) // 2])]
+
+    @cached_property
+    def _by_weight(self) -> Tensor:
+        """(n,) the rows by example count, largest first, then by client id: the order in which averages are summed."""
+        counts = self.examples.tolist()
+        return torch.tensor(sorted(range(len(self)), key=lambda row: -counts[row]))
+
+    def replace_values(self, values: Tensor) -> "Updates":
+        """Return updates of the same clients with other rows (n, d)."""
+        return Updates(values, self.examples, self.clients, self.layout, self.buffers)
+
+    def select_layer(self, name: str) -> "Updates":
+        """Return the updates of a single layer, which share the memory of these."""
+        layout = Layout((name,), (self.layout.shapes[self.layout.names.index(name)],))
+        arrival = self._slots.argsort()
+        clients = [self.clients[row] for row in arrival.tolist()]
+        return Updates(self._stored[:, self.layout.columns[name]], self.examples[arrival], clients, layout)
+
+    def read_columns(self, columns: slice | Tensor) -> Tensor:
+        """Return a copy of some columns (n, w)."""
+        if isinstance(columns, slice):
+            return self._stored[:, columns][self._slots]
+        return self._stored[self._slots[:, None], columns]
 
     def products(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the rows of a layer, or of the whole rows, about a row of median length, in float64.
@@ -226,13 +247,13 @@ class Updates:
         Distances and clusterings are the same about any point. About this one, rows of usual length keep theirs exactly
         however far away another row lies; about the mean, which the far one moves, they would drown in rounding.
         """
-        return self._ordered_products(layer)[self._rank][:, self._rank]
+        return self._cached_products(layer).clone()
 
     def gram(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
-        return centred(self._ordered_products(layer))[self._rank][:, self._rank]
+        return centred(self._cached_products(layer))
 
-    def _ordered_products(self, layer: str | None) -> Tensor:
+    def _cached_products(self, layer: str | None) -> Tensor:
         if layer is not None and layer not in self.layout.columns:
             raise UpdateError(f"layer {layer!r} is not in the updates, whose layers are {', '.join(self.layout.names)}")
         if layer not in self._products:
@@ -246,13 +267,12 @@ class Updates:
         return sum_of_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
 
     def _centred_block(self, columns: slice) -> Tensor:
-        """(n, w) some columns of the rows in `by_client`, about a row of median length, in float64."""
-        block = self.values[:, columns][self.by_client].to(torch.float64)
-        return block.sub_(self.values[self._middle, columns].to(torch.float64))
+        """(n, w) some columns about a row of median length, in float64."""
+        return self.read_columns(columns).to(torch.float64).sub_(self._middle[columns].to(torch.float64))
 
     def products_about(self, point: Tensor) -> Tensor:
         """(n, n) inner products of the whole rows about any point (d,), in float64: about zero, those of the rows."""
-        middle = self.values[self._middle].to(torch.float64)
+        middle = self._middle.to(torch.float64)
         offset = middle - point.to(torch.float64)
         along = self.dot(offset) - middle @ offset  # (n,) of the rows about the middle one
         return self.products() + along + along[:, None] + offset @ offset
@@ -261,33 +281,69 @@ class Updates:
         """(n,) inner products of the rows with another one (d,), in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
         for columns in self._blocks(slice(0, self.layout.width)):
-            total += self.values[:, columns][self.by_client].to(torch.float64) @ row[columns].to(torch.float64)
-        return total[self._rank]
+            total += self.read_columns(columns).to(torch.float64) @ row[columns].to(torch.float64)
+        return total
+
+    def normalise(self, weights: Tensor) -> Tensor:
+        """(n,) the weights over their sum, in float64."""
+        share = weights[self._by_weight].to(torch.float64)
+        share = share / share.max()  # first, so that no sum of huge counts overflows
+        return (share / share.sum())[self._by_weight.argsort()]
 
     def mean(self, weights: Tensor) -> Tensor:
         """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
-        share = weights[self.order].to(torch.float64)
-        share = share / share.max()  # first, so that no sum of huge counts overflows
-        return self.combine((share / share.sum())[self.order.argsort()])
+        return self.combine(self.normalise(weights))
 
     def combine(self, weights: Tensor) -> Tensor:
         """The rows' sum with these (n,) weights; rows of weight zero are not read."""
-        order = self.order[weights[self.order] != 0]
-        share = weights[order].to(torch.float64)
-        result = torch.empty(self.layout.width, dtype=self.values.dtype)
+        rows = self._by_weight[weights[self._by_weight] != 0]
+        share, slots = weights[rows].to(torch.float64), self._slots[rows]
+        result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
-            result[columns] = (share @ self.values[:, columns][order].to(torch.float64)).to(result.dtype)
+            result[columns] = (share @ self._stored[:, columns][slots].to(torch.float64)).to(result.dtype)
         return result
 
-    def by_column(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """A row of what a function makes of each column: it is given (n, w) some at a time, as (w, n) in `order`."""
-        result = torch.empty(self.layout.width, dtype=self.values.dtype)
+    def merge_buffers(self, elected: Tensor, before: Buffers) -> Buffers:
+        """Return the global buffers after a round: those of before, unless the elected (n,) clients sent theirs."""
+        rows = self._by_weight[elected[self._by_weight]]
+        if not self.buffers or not len(rows):
+            return before
+        return merge_buffers([self.buffers[row] for row in rows.tolist()], self.examples[rows])
+
+    def reduce_columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """A row (d,) of the values that a function gives for each column; it gets (w, n) some columns at a time."""
+        result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
-            result[columns] = reduce(self.values[self.order, columns].T.contiguous()).to(result.dtype)
+            result[columns] = reduce(self.read_columns(columns).T.contiguous()).to(result.dtype)
         return result
 
     def _blocks(self, columns: slice) -> Iterator[slice]:
         return split_columns(columns, len(self))
+
+
+def check_rows(values: Tensor, examples: Tensor, clients: Sequence[str], layout: Layout) -> None:
+    """Refuse rows, example counts and client ids that do not belong together."""
+    if values.ndim != 2 or values.dtype not in FLOATS:
+        shape, dtype = tuple(values.shape), values.dtype
+        raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
+    rows, width = values.shape
+    if not rows:
+        raise UpdateError("there are no updates to elect from")
+    if not width:
+        raise UpdateError(f"the {rows} updates have no columns to compare")
+    if width != layout.width:
+        raise UpdateError(f"rows have {width} columns, the layout has {layout.width}")
+    if examples.shape != (rows,) or len(clients) != rows:
+        counts = f"{examples.numel()} and {len(clients)}"
+        raise UpdateError(f"{rows} updates need as many example counts and client ids, got {counts}")
+    if len(set(clients)) != rows:
+        twice = next(client for client in clients if clients.count(client) > 1)
+        raise UpdateError(f"client {twice!r} sent more than one of the {rows} updates")
+
+
+def number_clients(count: int) -> list[str]:
+    """Return ids for unnamed clients that sort as they are numbered: 00, 01 and so on."""
+    return [str(number).zfill(len(str(count - 1))) for number in range(count)]
 
 
 def split_columns(columns: slice, rows: int) -> Iterator[slice]:

@@ -10,46 +10,38 @@ POINTS = torch.tensor([0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 40.0])
 GROUPS = [0, 0, 0, 1, 1, 1, NOISE]
 
 
-def on_a_line(points: torch.Tensor) -> tuple[Updates, torch.Tensor]:
-    distances = (points[:, None] - points).abs().double()
-    return Updates.from_layers({"w": points[:, None]}, examples=range(len(points), 0, -1)), distances
+def on_a_line(points: torch.Tensor) -> torch.Tensor:
+    return (points[:, None] - points).abs().double()
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1, 1e24])
 def test_two_groups_and_a_stranger(scale: float) -> None:
-    updates, distances = on_a_line(POINTS)
+    distances = on_a_line(POINTS)
     distances *= scale
     before = distances.clone()
-    assert hdbscan(updates, distances, 3, 1).tolist() == GROUPS
+    assert hdbscan(distances, 3, 1).tolist() == GROUPS
     assert torch.equal(distances, before)
 
 
-def test_labels_go_with_the_rows_not_with_their_places() -> None:
-    updates, distances = on_a_line(POINTS)
-    order = torch.tensor([6, 3, 0, 5, 2, 4, 1])
-    moved = Updates(updates.values[order], updates.examples[order], tuple(map(str, order.tolist())), updates.layout)
-    assert hdbscan(moved, distances[order][:, order], 3, 1).tolist() == [GROUPS[row] for row in order]
-
-
 def test_one_cluster_alone_is_found_where_it_may_be() -> None:
-    updates, distances = on_a_line(POINTS)
-    assert hdbscan(updates, distances, 4, 1, single=True).tolist() == [0, 0, 0, 0, 0, 0, NOISE]
-    assert hdbscan(updates, distances, 4, 1).tolist() == [NOISE] * 7
+    distances = on_a_line(POINTS)
+    assert hdbscan(distances, 4, 1, single=True).tolist() == [0, 0, 0, 0, 0, 0, NOISE]
+    assert hdbscan(distances, 4, 1).tolist() == [NOISE] * 7
 
 
 def test_rows_on_top_of_each_other_are_one_cluster() -> None:
-    updates, distances = on_a_line(torch.zeros(5))
-    assert hdbscan(updates, distances, 3, 1, single=True).tolist() == [0] * 5
+    distances = on_a_line(torch.zeros(5))
+    assert hdbscan(distances, 3, 1, single=True).tolist() == [0] * 5
 
 
 def test_one_row_is_no_cluster() -> None:
-    assert hdbscan(*on_a_line(torch.zeros(1)), 2, 1).tolist() == [NOISE]
+    assert hdbscan(on_a_line(torch.zeros(1)), 2, 1).tolist() == [NOISE]
 
 
 def test_distances_that_rounding_has_made_uneven_are_taken() -> None:
-    updates, distances = on_a_line(POINTS)
+    distances = on_a_line(POINTS)
     distances[0, 1] += 1e-3
-    assert hdbscan(updates, distances, 3, 1).tolist() == GROUPS
+    assert hdbscan(distances, 3, 1).tolist() == GROUPS
 
 
 def test_the_largest_cluster() -> None:

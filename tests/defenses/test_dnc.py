@@ -40,7 +40,7 @@ def singular_scores(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("columns", [1, 13, 40, 1000])
 def test_scores_are_those_of_a_singular_value_decomposition(seed: int, columns: int) -> None:
     updates = toy_round(seed=seed)
-    scores = outlier_scores(updates, drawn_gram(updates, columns, stream(seed)))
+    scores = outlier_scores(drawn_gram(updates, columns, stream(seed)))
     drawn = torch.randperm(40, generator=stream(seed))[:columns]
     np.testing.assert_allclose(scores, singular_scores(updates.values[:, drawn].double().numpy()), rtol=1e-6)
 
@@ -48,7 +48,7 @@ def test_scores_are_those_of_a_singular_value_decomposition(seed: int, columns: 
 def test_what_all_updates_share_does_not_drown_their_differences() -> None:
     rows = 1e4 + torch.randn(9, 50, generator=stream(0), dtype=torch.float64) * 1e-4
     updates = Updates.from_layers({"w": rows})
-    scores = outlier_scores(updates, drawn_gram(updates, 49, stream(1)))
+    scores = outlier_scores(drawn_gram(updates, 49, stream(1)))
     drawn = torch.randperm(50, generator=stream(1))[:49]
     np.testing.assert_allclose(scores, singular_scores(rows[:, drawn].numpy()), rtol=1e-4)
 

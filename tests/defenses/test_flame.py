@@ -58,7 +58,7 @@ def test_of_an_even_number_of_lengths_the_middle_two_are_averaged() -> None:
 
 
 def test_example_counts_do_not_weigh() -> None:
-    heavy = replace(ROUND, examples=torch.tensor([1000.0, 1, 1, 1, 1, 1, 1]))
+    heavy = Updates(ROUND.values, torch.tensor([1000.0, 1, 1, 1, 1, 1, 1]), ROUND.clients, ROUND.layout)
     torch.testing.assert_close(Flame()(heavy, CONTEXT).delta, Flame()(ROUND, CONTEXT).delta)
 
 

@@ -154,7 +154,7 @@ def test_row_order_does_not_matter_to_the_bit(defense: Krum | MultiKrum, rows: i
     updates, order = toy_round(rows, infected=1), torch.randperm(rows, generator=torch.Generator().manual_seed(0))
     here, there = defense(updates, FIRST), defense(shuffled(updates, order), FIRST)
     assert torch.equal(here.delta, there.delta)
-    assert torch.equal(torch.as_tensor(here.facts["scores"])[order], torch.as_tensor(there.facts["scores"]))
+    assert torch.equal(torch.as_tensor(here.facts["scores"]), torch.as_tensor(there.facts["scores"]))
 
 
 @pytest.mark.parametrize("defense", [Krum(), Krum(variant="published"), MultiKrum(), MultiKrum(1.0, elect=0.5)])

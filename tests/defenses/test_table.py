@@ -45,7 +45,7 @@ class Faulty:
         if self.fault == "input_is_untouched":
             updates.values.mul_(2)
         if self.fault == "row_order_is_irrelevant":
-            elected = torch.arange(n) == 0
+            elected = updates._slots == 0  # who arrived first, which no defense should look at
         if self.fault == "state_is_plain":
             state = {"more": {1, 2}}
         if self.fault == "one_row_is_elected" and n == 1:

@@ -41,9 +41,9 @@ class Bulyan:
         picked = drawn[pick(squared, len(updates) - 2 * malicious, malicious)]
         places = torch.full((len(updates),), -1)
         places[picked] = torch.arange(len(picked))
-        averaged = (places >= 0)[updates.order]  # as the blocks are
-        delta = updates.by_column(lambda block: mean_near_median(block[:, averaged], len(picked) - 2 * malicious))
-        return Verdict(delta, places >= 0, {"order": places, "tolerated": malicious})
+        elected = places >= 0
+        delta = updates.reduce_columns(lambda block: mean_near_median(block[:, elected], len(picked) - 2 * malicious))
+        return Verdict(delta, elected, {"order": places, "tolerated": malicious})
 
 
 def pick(squared: Tensor, count: int, malicious: int) -> Tensor:

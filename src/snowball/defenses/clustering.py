@@ -13,10 +13,10 @@ NOISE = -1
 """The label of a row that belongs to no cluster."""
 
 DECIMALS = 14
-"""Digits of a cosine distance that are more than rounding, which depends on the order of the rows."""
+"""Digits of a cosine distance that are more than rounding."""
 
 
-def hdbscan(updates: Updates, distances: Tensor, least: int, neighbours: int, single: bool = False) -> Tensor:
+def hdbscan(distances: Tensor, least: int, neighbours: int, single: bool = False) -> Tensor:
     """(n,) the cluster of each row, counted from 0, or `NOISE`.
 
     Args:
@@ -25,19 +25,15 @@ def hdbscan(updates: Updates, distances: Tensor, least: int, neighbours: int, si
         neighbours: rows that a dense neighbourhood holds, itself included.
         single: whether there may be one cluster alone; without, an even crowd is taken apart.
     """
-    if len(updates) == 1:
+    if len(distances) == 1:
         return torch.tensor([NOISE])
     from sklearn.cluster import HDBSCAN
 
-    order = updates.by_client
-    matrix = distances[order][:, order]
-    matrix = torch.maximum(matrix, matrix.T)  # scikit-learn refuses what rounding has made uneven
+    matrix = torch.maximum(distances, distances.T)  # scikit-learn refuses what rounding has made uneven
     clusterer = HDBSCAN(
         min_cluster_size=least, min_samples=neighbours, metric="precomputed", allow_single_cluster=single, copy=True
     )
-    labels = torch.empty(len(updates), dtype=torch.int64)
-    labels[order] = torch.from_numpy(clusterer.fit_predict(matrix.numpy()).astype("int64"))
-    return labels
+    return torch.from_numpy(clusterer.fit_predict(matrix.numpy()).astype("int64"))
 
 
 def largest_cluster(labels: Tensor) -> Tensor:

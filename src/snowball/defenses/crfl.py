@@ -54,7 +54,7 @@ class Crfl:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Average everybody, shorten, blur."""
-        base, rng = require(context.base, "base", "crfl").to(updates.values.dtype), context.stream("noise")
+        base, rng = require(context.base, "base", "crfl").to(updates.dtype), context.stream("noise")
         bound = self._bound(context.round)
         if self.variant == "published":
             delta, clipped = shortened(weighted_mean(updates, everyone(updates)), bound)

@@ -66,10 +66,10 @@ class DeepSight:
 
     def _ensemble(self, updates: Updates, energies: Tensor, context: Context) -> Tensor:
         """(n,) the cluster of each row, from how often the clusterings of all views part it from the others."""
-        views = [apart(cluster(updates, euclidean(energies))), apart(cluster(updates, output_cosines(updates)))]
+        views = [apart(cluster(euclidean(energies))), apart(cluster(output_cosines(updates)))]
         if context.model is not None:
             views.append(self._probe(updates, context.model, context))
-        return cluster(updates, torch.stack(views).mean(0))
+        return cluster(torch.stack(views).mean(0))
 
     def _probe(self, updates: Updates, model: Model, context: Context) -> Tensor:
         """(n, n) the share of draws of random inputs to which two rows answer apart from each other."""
@@ -77,7 +77,7 @@ class DeepSight:
         for seed in range(self.seeds):
             inputs = model.random_inputs(self.probes, context.stream("probes", seed))
             answers = division_differences(updates, base, model, inputs)
-            parted.append(apart(cluster(updates, euclidean(answers))))
+            parted.append(apart(cluster(euclidean(answers))))
         return torch.stack(parted).mean(0)
 
 
@@ -93,10 +93,10 @@ def normalised_energies(updates: Updates) -> Tensor:
     weight, bias = output_layer(updates.layout)
     shape = updates.layout.shapes[updates.layout.names.index(weight)]
     classes, columns = (*shape, 1)[0], updates.layout.columns[weight]
-    moved = [torch.linalg.vector_norm(row[columns].reshape(classes, -1).double(), 1, dim=1) for row in updates.values]
+    moved = [torch.linalg.vector_norm(row[columns].reshape(classes, -1).double(), 1, dim=1) for row in updates.rows]
     energies = torch.stack(moved)
     if bias is not None:
-        energies += updates.values[:, updates.layout.columns[bias]].double().abs()
+        energies += updates.read_columns(updates.layout.columns[bias]).double().abs()
     squares = energies**2
     total = squares.sum(1, keepdim=True)
     return squares / total.where(total > 0, 1)
@@ -111,10 +111,8 @@ def threshold_exceedings(energies: Tensor) -> Tensor:
 def output_cosines(updates: Updates) -> Tensor:
     """(n, n) cosine distances between what the updates do to the output bias, or to the weights where there is none."""
     weight, bias = output_layer(updates.layout)
-    name = bias or weight
-    layout = Layout((name,), (updates.layout.shapes[updates.layout.names.index(name)],))
-    layer = Updates(updates.values[:, updates.layout.columns[name]], updates.examples, updates.clients, layout)
-    return cosine_distances(layer, layer.values.new_zeros(layout.width))
+    layer = updates.select_layer(bias or weight)
+    return cosine_distances(layer, torch.zeros(layer.layout.width, dtype=layer.dtype))
 
 
 def division_differences(updates: Updates, base: Tensor, model: Model, inputs: Tensor) -> Tensor:
@@ -122,7 +120,7 @@ def division_differences(updates: Updates, base: Tensor, model: Model, inputs: T
     before = log_shares(model(base, inputs))
     ratios = [
         (log_shares(model((base + row).to(base.dtype), inputs)) - before).clamp(max=LARGEST_LOG_RATIO).exp().mean(0)
-        for row in updates.values
+        for row in updates.rows
     ]
     return torch.stack(ratios)
 
@@ -137,12 +135,10 @@ def euclidean(rows: Tensor) -> Tensor:
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # the other way loses small ones
 
 
-def cluster(updates: Updates, distances: Tensor) -> Tensor:
+def cluster(distances: Tensor) -> Tensor:
     """(n,) the cluster of each row; whoever has none is one of its own."""
-    labels = hdbscan(updates, distances, LEAST_CLUSTER, NEIGHBOURS)
-    own = torch.empty_like(labels)
-    own[updates.by_client] = torch.arange(len(updates)) + len(updates)
-    return labels.where(labels != NOISE, own)
+    labels = hdbscan(distances, LEAST_CLUSTER, NEIGHBOURS)
+    return labels.where(labels != NOISE, torch.arange(len(labels)) + len(labels))
 
 
 def apart(clusters: Tensor) -> Tensor:

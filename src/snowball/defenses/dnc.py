@@ -51,7 +51,7 @@ class Dnc:
         kept = len(updates) - self._removals(len(updates))
         elected, rng, lots = everyone(updates), context.stream("columns"), context.draw_lots(updates.clients)
         for _ in range(self.iterations):
-            scores = outlier_scores(updates, drawn_gram(updates, self.columns, rng))
+            scores = outlier_scores(drawn_gram(updates, self.columns, rng))
             inliers = lowest(scores, kept, lots) if scores.any() else everyone(updates)
             elected &= inliers
         elected = elected if elected.any() else inliers
@@ -69,19 +69,17 @@ def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
     """(n, n) inner products of the centred rows, seen in so many columns drawn without replacement."""
     if columns >= updates.layout.width:
         return updates.gram()
-    order, rank = updates.by_client, updates.by_client.argsort()
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     drawn = torch.randperm(updates.layout.width, generator=rng)[:columns].sort().values
     for some in torch.split(drawn, max(1, BLOCK_ELEMENTS // len(updates))):
-        block = updates.values[:, some][order].double()
+        block = updates.read_columns(some).double()
         block -= block[0].clone()  # what all rows share would drown their differences
         products += block @ block.T
-    return centred(products)[rank][:, rank]
+    return centred(products)
 
 
-def outlier_scores(updates: Updates, gram: Tensor) -> Tensor:
+def outlier_scores(gram: Tensor) -> Tensor:
     """(n,) the squared part of each centred row along their top right singular vector; zero where all rows agree."""
-    order = updates.by_client
-    squares, vectors = torch.linalg.eigh(gram[order][:, order])  # ascending; where two are equal, the order decides
+    squares, vectors = torch.linalg.eigh(gram)  # ascending
     scores: Tensor = squares[-1].clamp(min=0) * vectors[:, -1] ** 2
-    return scores[order.argsort()]
+    return scores

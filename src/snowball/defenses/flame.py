@@ -61,7 +61,7 @@ class Flame:
             return torch.zeros(rows, dtype=torch.int64)
         if self.variant == "original":
             models = cosine_distances(updates, -require(context.base, "base", "flame"))  # (n, n)
-            return hdbscan(updates, models, rows // 2 + 1, 1, single=True)
+            return hdbscan(models, rows // 2 + 1, 1, single=True)
         half = ceil(rows / 2)
         distances = squared_distances(updates.products()).sqrt()
-        return hdbscan(updates, distances, half, half + 1, single=True)  # there a neighbourhood is half and itself
+        return hdbscan(distances, half, half + 1, single=True)  # there a neighbourhood is half and itself

@@ -94,7 +94,7 @@ class FlDetector:
         """What there is to keep of this round's clients, in the order of the updates."""
         seen: dict[str, Entry] = {}
         scored = int((~errors.isnan()).sum())
-        for client, row, error in zip(updates.clients, updates.values, errors.tolist(), strict=True):
+        for client, row, error in zip(updates.clients, updates.rows, errors.tolist(), strict=True):
             past = entries[client]["errors"] if client in entries else []
             fresh = [] if isnan(error) else [error * scored]  # one is the round's average
             seen[client] = {"round": round, "row": row.clone(), "errors": [*past, *fresh][-self.window :]}
@@ -167,7 +167,7 @@ def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
         change = hessian.times(base.double() - known["bases"][str(round)].double())  # (d,)
         for row in rows:
             last = known["clients"][updates.clients[row]]["row"]
-            errors[row] = torch.linalg.vector_norm(last + change - updates.values[row])
+            errors[row] = torch.linalg.vector_norm(last + change - updates.rows[row])
     return errors
 
 

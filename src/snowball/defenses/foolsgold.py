@@ -49,13 +49,11 @@ class FoolsGold:
         known = read_entries(context.state or {"clients": {}}, "sum", updates.layout.width, context.round)
         sums = {
             client: known[client]["sum"] + row.float() if client in known else row.to(torch.float32, copy=True)
-            for client, row in zip(updates.clients, updates.values, strict=True)
+            for client, row in zip(updates.clients, updates.rows, strict=True)
         }
         seen = {client: {"round": context.round, "sum": row} for client, row in sums.items()}
         state = {"clients": keep_recent({**known, **seen}, context, self.forget_after, self.remember)}
-        kept = [sums[updates.clients[row]] for row in updates.by_client.tolist()]
-        weights = torch.empty(len(updates), dtype=torch.float64)
-        weights[updates.by_client] = honesty(cosines(inner_products(kept)))
+        weights = honesty(cosines(inner_products(list(sums.values()))))
         return Verdict(updates.mean(weights), weights > 0, {"weights": weights, "history_mib": mebibytes(state)}, state)
 
 

@@ -19,4 +19,4 @@ class Median:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Reduce column by column; every row has a say."""
-        return Verdict(updates.by_column(lambda block: middle(ascending(block))), everyone(updates))
+        return Verdict(updates.reduce_columns(lambda block: middle(ascending(block))), everyone(updates))

@@ -45,14 +45,14 @@ def count_ties(scores: Tensor, elected: Tensor) -> int:
 def weighted_mean(updates: Updates, elected: Tensor) -> Tensor:
     """The mean of the elected rows, each as heavy as its examples; zero where nobody is elected."""
     if not elected.any():
-        return updates.values.new_zeros(updates.layout.width)
+        return torch.zeros(updates.layout.width, dtype=updates.dtype)
     return updates.mean(updates.examples * elected)
 
 
 def plain_mean(updates: Updates, elected: Tensor) -> Tensor:
     """The mean of the elected rows, one as heavy as the other; zero where nobody is elected."""
     if not elected.any():
-        return updates.values.new_zeros(updates.layout.width)
+        return torch.zeros(updates.layout.width, dtype=updates.dtype)
     return updates.mean(elected.double())
 
 

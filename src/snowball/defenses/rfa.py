@@ -11,7 +11,6 @@ alone, with distances from inner products, so that its cost does not depend on t
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
@@ -41,9 +40,7 @@ class Rfa:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Find the weights of the geometric median."""
-        order = updates.by_client
-        weights = torch.empty(len(updates), dtype=torch.float64)
-        weights[order] = self._weiszfeld(updates.products()[order][:, order], updates.examples[order].double())
+        weights = self._weiszfeld(updates.products(), updates.examples.double())
         return Verdict(updates.mean(weights), everyone(updates), {"weights": weights})
 
     def _weiszfeld(self, products: Tensor, sizes: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class Rlr:
         """Average, then turn around what is not agreed upon."""
         threshold = self._votes_needed(len(updates))
         mean = weighted_mean(updates, everyone(updates))
-        delta = mean * updates.by_column(lambda block: rates(block, threshold))
+        delta = mean * updates.reduce_columns(lambda block: rates(block, threshold))
         turned = float((delta != mean).double().mean())
         return Verdict(delta, everyone(updates), {"threshold": threshold, "reversed": turned})
 

@@ -36,7 +36,7 @@ class TrimmedMean:
         """Reduce column by column; every row has a say."""
         trimmed = self._trimmed(len(updates))
         kept = slice(trimmed, len(updates) - trimmed)
-        delta = updates.by_column(lambda block: ascending(block)[:, kept].mean(1, dtype=torch.float64))
+        delta = updates.reduce_columns(lambda block: ascending(block)[:, kept].mean(1, dtype=torch.float64))
         return Verdict(delta, everyone(updates), {"trimmed": trimmed})
 
     def _trimmed(self, rows: int) -> int:

@@ -17,9 +17,12 @@ TIMES = "seconds."
 
 def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
     """Who was there, who was elected, and why."""
-    updates, products = outcome.updates, outcome.updates.products()
+    updates = outcome.updates
+    present = [client for client in malicious if client in updates.clients]
+    slots = [updates.clients.index(client) for client in present]
+    products = updates.products()[slots][:, slots]
     infected = list(malicious.values())
-    elected = align_rows(updates, outcome.elected.tolist(), malicious, False)
+    elected = align_rows(updates.clients, outcome.elected.tolist(), malicious, False)
     false_positive_rate, false_negative_rate = compute_error_rates(infected, elected)
     record: dict[str, Any] = {
         "participants": list(malicious),
@@ -32,8 +35,8 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
             for name, fact in outcome.facts.items()
             if not name.startswith(TIMES)
         },
-        "map": align_rows(updates, main_directions(products).tolist(), malicious),
-        "distances": distances(products, [malicious[client] for client in updates.clients]),
+        "map": align_rows(present, main_directions(products).tolist(), malicious),
+        "distances": distances(products, [malicious[client] for client in present]),
     }
     if outcome.dropped:
         record["dropped"] = {fault.client: fault.reason for fault in outcome.dropped}
@@ -42,16 +45,18 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
     return record
 
 
-def align_rows(updates: Updates, values: Sequence[Any], participants: Iterable[str], absent: Any = None) -> list[Any]:
-    """What there is of each update, in the order of all participants."""
-    known = dict(zip(updates.clients, values, strict=True))
+def align_rows(
+    clients: Sequence[str], values: Sequence[Any], participants: Iterable[str], absent: Any = None
+) -> list[Any]:
+    """Put a value per client in the order of all participants."""
+    known = dict(zip(clients, values, strict=True))
     return [known.get(client, absent) for client in participants]
 
 
 def align_fact(updates: Updates, fact: Any, participants: Iterable[str]) -> Any:
     """A fact as JSON knows it; one with a value an update has a value a participant."""
     is_column = isinstance(fact, Tensor) and fact.shape == (len(updates),)
-    return align_rows(updates, fact.tolist(), participants) if is_column else plain(fact)
+    return align_rows(updates.clients, fact.tolist(), participants) if is_column else plain(fact)
 
 
 def times(facts: Mapping[str, Any]) -> dict[str, float]:

@@ -74,7 +74,7 @@ def test_a_vae_that_has_learned_says_where_it_sees_each_update(judge: Any, clien
         names = tuple(updates.clients[row] for row in order)
         moved = settings(Updates(updates.values[order], updates.examples[order], names, updates.layout), Context(1))
         for name in CODES:
-            torch.testing.assert_close(moved.facts[name], facts[name][order])
+            torch.testing.assert_close(moved.facts[name], facts[name])
 
 
 def test_the_judge_computes_on_the_device_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:

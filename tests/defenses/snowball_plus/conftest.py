@@ -22,16 +22,11 @@ IMAGE_LAYOUT = Layout(
 
 @dataclass(frozen=True, eq=False)
 class PlantedRound:
-    """A made-up round, the model that it starts from, and (n,) who is infected, in the order of arrival."""
+    """A made-up round, the model that it starts from, and (n,) who is infected."""
 
     updates: Updates
     base: Tensor
     infected: Tensor
-
-    @property
-    def infected_by_client(self) -> Tensor:
-        """(n,) who is infected, in the order of client ids."""
-        return self.infected[self.updates.by_client]
 
 
 def plant_round(
@@ -75,7 +70,8 @@ def plant_round(
     ids = [f"{seed if fresh else 'client'} {row:02}" for row in torch.randperm(rows, generator=fixed).tolist()]
     examples = torch.randint(10, 100, (rows,), generator=rng).double()
     updates = Updates((values[arrival] * 1e-2).float(), examples, tuple(ids[row] for row in arrival), LAYOUT)
-    return PlantedRound(updates, base.float(), marked[arrival])
+    by_client = dict(zip(ids, marked.tolist(), strict=True))
+    return PlantedRound(updates, base.float(), torch.tensor([by_client[client] for client in updates.clients]))
 
 
 def raise_labels(values: Tensor, strengths: Tensor, seed: int) -> None:
@@ -108,7 +104,7 @@ def plant_image_round(
     arrival = torch.randperm(rows, generator=rng)
     clients = tuple(f"client {row:02}" for row in arrival.tolist())
     updates = Updates(values[arrival] * 1e-2, torch.ones(rows, dtype=torch.float64), clients, IMAGE_LAYOUT)
-    return PlantedRound(updates, base / base.norm(), marked[arrival])
+    return PlantedRound(updates, base / base.norm(), marked)
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ def make_updates(shapes: dict[str, tuple[int, ...]] = SHAPES, rows: int = ROWS) 
 
 
 def read_layer(updates: Updates, name: str) -> Tensor:
-    """(n, outputs, inputs) a layer in the order of clients."""
+    """(n, outputs, inputs) a layer."""
     shape = updates.layout.shapes[updates.layout.names.index(name)]
-    rows = updates.values[:, updates.layout.columns[name]][updates.by_client].double()
+    rows = updates.values[:, updates.layout.columns[name]].double()
     return rows.view(len(updates), shape[0] if shape else 1, prod(shape[1:]))
 
 
@@ -63,7 +63,7 @@ def test_evidence_is_that_of_the_whole_matrix(width: int, monkeypatch: pytest.Mo
     assert found.leans is not None
     sums = read_layer(updates, "last.weight").sum(2)
     torch.testing.assert_close(found.leans, torch.nn.functional.normalize(sums - sums.mean(1, keepdim=True), dim=1))
-    rows = updates.values[updates.by_client].double()
+    rows = updates.values.double()
     torch.testing.assert_close(found.alignment, -torch.cosine_similarity(rows, base.double()[None]))
     weights = torch.arange(ROWS).double()
     expected = (weights @ read_layer(updates, "wide.weight").flatten(1)).float()
@@ -130,13 +130,15 @@ def test_disagreement_takes_the_memory_of_the_looks_and_not_of_their_pairs() -> 
 @pytest.mark.parametrize("shapes", [{"a": (600, 1000), "b": (10, 600)}, {"a": (20, 50), "b": (60, 10000)}])
 def test_a_round_makes_no_second_copy_of_the_updates(shapes: dict[str, tuple[int, ...]]) -> None:
     updates = make_updates(shapes, rows=20)
-    updates.values[:4] += 3 * updates.values[0].clone()
+    shared = 3 * updates.rows[0]
+    for row in updates.rows[:4]:
+        row += shared
     base = torch.randn(updates.layout.width, generator=stream(2, "base"))
     state = SnowballPlus()(updates, Context(1, 2, base)).state
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         verdict = SnowballPlus()(updates, Context(2, 2, base, state=state))
     assert "charge" in verdict.facts
-    matrix = updates.values.numel() * updates.values.element_size()
+    matrix = sum(row.numel() * row.element_size() for row in updates.rows)
     events = watched.events()
     assert events is not None
     assert max(event.cpu_memory_usage for event in events) < matrix / 4

@@ -28,7 +28,7 @@ TRACES = {
 def recall(planted: Any) -> Recalled:
     """What is remembered of a made-up round's infected."""
     evidence = gather_evidence(planted.updates, planted.base, None)
-    return recall_suspects(None, planted.updates, evidence, planted.infected_by_client)
+    return recall_suspects(None, planted.updates, evidence, planted.infected)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -36,7 +36,7 @@ def recall(planted: Any) -> Recalled:
 def test_a_charge_that_is_partly_wrong_is_put_right(make_round: Callable[..., Any], seed: int, recalled: bool) -> None:
     planted = make_round(seed, infected=15, together=0.6, undo=0.4, lean=0.05)
     evidence = gather_evidence(planted.updates, planted.base, recall(planted) if recalled else None)
-    truth = planted.infected_by_client
+    truth = planted.infected
     charged = truth.clone()
     charged[truth.nonzero().flatten()[:5]] = False
     charged[(~truth).nonzero().flatten()[:5]] = True
@@ -60,7 +60,7 @@ def test_no_more_are_accused_than_may_be(make_round: Callable[..., Any], rows: i
 
 def test_a_charge_stands_where_nothing_can_be_told(make_round: Callable[..., Any]) -> None:
     planted = make_round(0)
-    alike = replace(planted.updates, values=torch.zeros_like(planted.updates.values))
+    alike = planted.updates.replace_values(torch.zeros_like(planted.updates.values))
     charged = torch.arange(50) < 7
     judgement = judge_together(gather_evidence(alike, planted.base, None), charged)
     assert torch.equal(judgement.suspects, charged)
@@ -70,7 +70,7 @@ def test_a_charge_stands_where_nothing_can_be_told(make_round: Callable[..., Any
 def test_traces_that_are_not_known_are_left_out(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=15)
     evidence = gather_evidence(planted.updates, None, None)
-    traces = score_traces(replace(evidence, leans=None), planted.infected_by_client)
+    traces = score_traces(replace(evidence, leans=None), planted.infected)
     assert traces.keys() == TRACES - {"alignment", "lean", "misfit"}
     for each in traces.values():
         assert float(each.mean()) == pytest.approx(0, abs=1e-9)
@@ -79,7 +79,7 @@ def test_traces_that_are_not_known_are_left_out(make_round: Callable[..., Any]) 
 
 def test_inputs_are_compared_about_their_mean(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=15)
-    evidence, suspects = gather_evidence(planted.updates, None, None), planted.infected_by_client
+    evidence, suspects = gather_evidence(planted.updates, None, None), planted.infected
     shares = evidence.inputs["conv.weight"]
     expected = standardise(compare_groups(centred(shares @ shares.T), suspects))
     torch.testing.assert_close(score_traces(evidence, suspects)["inputs conv.weight"], expected)
@@ -87,7 +87,7 @@ def test_inputs_are_compared_about_their_mean(make_round: Callable[..., Any]) ->
 
 def test_a_misfit_raises_the_suspects_class_unlike_the_model(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=15, lean=0.1)
-    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected_by_client
+    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected
     assert evidence.fits is not None
     expected = standardise(-evidence.fits[:, 7])  # the class that they lean to
     torch.testing.assert_close(score_traces(evidence, suspects)["misfit"], expected)
@@ -96,7 +96,7 @@ def test_a_misfit_raises_the_suspects_class_unlike_the_model(make_round: Callabl
 
 def test_positions_are_a_trace_of_inputs_and_not_of_directions(make_image_round: Callable[..., Any]) -> None:
     planted = make_image_round(0, infected=12, rewired=2.0)
-    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected_by_client
+    evidence, suspects = gather_evidence(planted.updates, planted.base, None), planted.infected
     traces = score_traces(evidence, suspects)
     assert f"direction {POSITIONS}" not in traces
     shares = evidence.inputs[POSITIONS]

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -218,11 +217,11 @@ def test_it_is_counted_who_was_accused_of_the_rounds_with_a_charge() -> None:
 
 def test_what_suspects_had_in_common_fades(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, infected=15)
-    updates, suspects = planted.updates, planted.infected_by_client
+    updates, suspects = planted.updates, planted.infected
     evidence = gather_evidence(updates, planted.base, None)
     once = recall_suspects(None, updates, evidence, suspects)
     for name in ("conv.weight", "hidden.weight"):
-        rows = updates.values[updates.by_client][:, updates.layout.columns[name]].double().numpy()
+        rows = updates.values[:, updates.layout.columns[name]].double().numpy()
         units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         marked = suspects.numpy()
         np.testing.assert_allclose(
@@ -253,7 +252,7 @@ def test_a_state_of_nothing_is_a_first_round(make_round: Callable[..., Any]) -> 
 
 def test_what_is_kept_does_not_change_with_the_updates(make_round: Callable[..., Any]) -> None:
     planted = make_round(1, infected=15)
-    updates = replace(planted.updates, values=planted.updates.values.clone())
+    updates = planted.updates.replace_values(planted.updates.values.clone())
     verdict = SnowballPlus()(updates, Context(1, base=planted.base))
     before = pack(verdict.state)
     updates.values.zero_()

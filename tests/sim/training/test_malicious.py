@@ -25,13 +25,18 @@ IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
 
 
 def watch(experiment: Experiment, engine: Any = Serial) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    """The records, and each round's rows."""
-    rows: list[Tensor] = []
+    """The records, and each round's rows in the order of its participants."""
+    seen: list[dict[str, Tensor]] = []
 
     def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
-        rows.append(updates.values.clone())
+        seen.append(dict(zip(updates.clients, updates.values.clone(), strict=True)))
 
-    return list(simulate(Federation.of(experiment), engine, observe=observe)), rows
+    records = list(simulate(Federation.of(experiment), engine, observe=observe))
+    rows = [
+        torch.stack([by_client[client] for client in record["participants"]])
+        for record, by_client in zip(records, seen, strict=True)
+    ]
+    return records, rows
 
 
 @pytest.fixture

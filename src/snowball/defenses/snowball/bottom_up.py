@@ -30,16 +30,15 @@ class Ballots:
 
 def bottom_up(updates: Updates, layers: Sequence[str], clusters: int, floor: float = 0.0) -> Ballots:
     """Hold the election over the given layers."""
-    order, rank = updates.by_client, updates.by_client.argsort()
     votes, clarity, weight = {}, {}, {}
     for layer in layers:
-        gram = updates.products(layer)[order][:, order]
+        gram = updates.products(layer)
         labels = lloyd(gram, first_centroids(gram, clusters))  # (voter, row)
         scores = calinski_harabasz(gram, labels, clusters)
         weights = ballot_weights(scores, floor)
         approved = labels == labels.diagonal()[:, None]  # (voter, row): in the voter's own cluster
-        votes[layer] = (weights @ approved.to(weights.dtype))[rank]
-        clarity[layer], weight[layer] = scores[rank], weights[rank]
+        votes[layer] = weights @ approved.to(weights.dtype)
+        clarity[layer], weight[layer] = scores, weights
     return Ballots(torch.stack(list(votes.values())).sum(0).round(decimals=9), votes, clarity, weight)
 
 

@@ -30,8 +30,7 @@ def gap_clusters(
     updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule = "first"
 ) -> int:
     """The number of clusters of a layer's rows, in [least, most]."""
-    order = updates.by_client
-    gram = updates.products(layer)[order][:, order]
+    gram = updates.products(layer)
     if most <= least or scatter(gram) <= 0:
         return least
     counts = range(least, min(most + 1, len(gram) - 1) + 1)
@@ -48,9 +47,9 @@ def gap_clusters(
 
 def _column_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:
     columns = updates.layout.columns[layer]
-    values = updates.values[:, columns]
-    chosen = torch.randperm(values.shape[1], generator=rng)[:MOST_COLUMNS].sort().values
-    return (values[:, chosen].amax(0) - values[:, chosen].amin(0)).double()
+    chosen = torch.randperm(columns.stop - columns.start, generator=rng)[:MOST_COLUMNS].sort().values
+    values = updates.read_columns(columns.start + chosen)
+    return (values.amax(0) - values.amin(0)).double()
 
 
 def _reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:

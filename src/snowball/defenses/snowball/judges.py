@@ -1,7 +1,7 @@
 """Who of the remaining candidates resembles the elected: the judges of the top-down election.
 
 A judge is called with the elected rows and the candidates, again and again as the elected grow, and scores each
-candidate; low is good. Rows are numbered in `Updates.by_client`.
+candidate; low is good.
 """
 
 from collections.abc import Sequence
@@ -139,9 +139,9 @@ class _UpdatesJudge(VaeJudge):
 
 
 def _columns(updates: Updates, layers: Sequence[str]) -> Tensor:
-    """(n, d) the layers side by side, rows in `Updates.by_client`."""
+    """(n, d) the layers side by side."""
     places = [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
-    return updates.values[updates.by_client[:, None], torch.cat(places)].float()
+    return updates.read_columns(torch.cat(places)).float()
 
 
 def _ordered_differences(rows: Tensor) -> Tensor:
@@ -151,6 +151,5 @@ def _ordered_differences(rows: Tensor) -> Tensor:
 
 
 def _products(updates: Updates, layers: Sequence[str]) -> Tensor:
-    """The inner products of the layers side by side, rows in `Updates.by_client`."""
-    total = torch.stack([updates.products(layer) for layer in layers]).sum(0)
-    return total[updates.by_client][:, updates.by_client]
+    """The inner products of the layers side by side."""
+    return torch.stack([updates.products(layer) for layer in layers]).sum(0)

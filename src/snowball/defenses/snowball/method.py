@@ -149,8 +149,8 @@ class Snowball(SnowballMinus):
         target = share_of(self.target_share, len(updates), floor)
         step = share_of(self.step_share, len(updates), ceil)
         judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"), context.device)
-        growth = grow(updates, selectees, target, step, judge, context.draw_lots(updates.clients))
-        facts = {**seats(selectees, votes, growth), **codes(judge, updates, growth.elected)}
+        growth = grow(selectees, target, step, judge, context.draw_lots(updates.clients))
+        facts = {**seats(selectees, votes, growth), **codes(judge, growth.elected)}
         return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}
 
     def _last_round_without(self, context: Context) -> float:
@@ -203,9 +203,8 @@ def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dic
     return {"order": order, "score": score, "margin": margin}
 
 
-def codes(judge: Judge, updates: Updates, elected: Tensor) -> dict[str, Tensor]:
+def codes(judge: Judge, elected: Tensor) -> dict[str, Tensor]:
     """Where a VAE that has learned something sees each row, in two dimensions."""
     if not isinstance(judge, VaeJudge) or judge.fresh:
         return {}
-    places = judge.places(elected[updates.by_client].nonzero()[:, 0])[updates.by_client.argsort()]
-    return dict(zip(CODES, places.T, strict=True))
+    return dict(zip(CODES, judge.places(elected.nonzero()[:, 0]).T, strict=True))

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from snowball.defenses.ops import rank_lowest
 from snowball.defenses.snowball.judges import Judge
-from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,12 @@ class Growth:
     margin: Tensor
 
 
-def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
+def grow(selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
     """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected.
 
     Equal scores go by the lower of the rows' lots (n,).
     """
-    order = updates.by_client
-    joined, lots = torch.where(selectees[order], 0, -1), lots[order]  # in this order, as are all below
+    joined = torch.where(selectees, 0, -1)
     score = torch.full(joined.shape, torch.nan, dtype=torch.float64)
     margin = score.clone()
     turn = 0
@@ -47,6 +45,4 @@ def grow(updates: Updates, selectees: Tensor, target: int, step: int, judge: Jud
         joined[candidates[picked]] = turn
         if len(candidates) > wanted:
             margin[candidates[picked]] = scores[ranked[wanted]] - scores[picked]
-    rank = order.argsort()
-    joined, score, margin = joined[rank], score[rank], margin[rank]
     return Growth(joined >= 0, joined, score, margin)

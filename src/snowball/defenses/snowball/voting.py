@@ -32,9 +32,8 @@ class VotingRandom:
         """Draw the ballots and count them."""
         count = share_of(self.first_share, len(updates), ceil)
         draws = torch.rand(len(updates), len(updates), generator=context.stream("ballots"))
-        approved = draws.argsort(1)[:, :count]  # (voter, vote), rows in `Updates.by_client`
-        votes = torch.zeros(len(updates), dtype=torch.float64)
-        votes[updates.by_client] = approved.flatten().bincount(minlength=len(updates)).double()
+        approved = draws.argsort(1)[:, :count]  # (voter, vote)
+        votes = approved.flatten().bincount(minlength=len(updates)).double()
         elected = highest(votes, count, context.draw_lots(updates.clients))
         ties = count_ties(votes, elected)
         return Verdict(weighted_mean(updates, elected), elected, {"votes": votes, "ties": ties})

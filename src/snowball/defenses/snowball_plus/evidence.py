@@ -1,7 +1,4 @@
-"""What the ballots look at: one blockwise pass over the updates, and small matrices from then on.
-
-All is in the order of `Updates.by_client`, so that neither arrival nor a client's claims decide anything.
-"""
+"""What the ballots look at: one blockwise pass over the updates, and small matrices from then on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +114,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
                 add_sums(sums, block, inside.start, fan_in(layout, name))
             if name in energy:
                 add_energy(energy[name], block, inside.start)
-    lengths = updates.squared_norms[updates.by_client].sqrt()
+    lengths = updates.squared_norms.sqrt()
     views = {**{name: (name,) for name in layout.weights}, HIDDEN: hidden, ALL: layout.weights}
     shares = {name: share_energy(energy[name]) for name in hidden}
     if placed:
@@ -151,7 +148,7 @@ def read_blocks(updates: Updates, name: str) -> Iterator[tuple[slice, slice, Ten
         end = min(output + width, last)
         for start in range(output, end, most):
             columns = slice(start, min(start + most, end))
-            block = updates.values[:, columns][updates.by_client].double()
+            block = updates.read_columns(columns).double()
             yield columns, slice(columns.start - first, columns.stop - first), block
 
 
@@ -254,7 +251,7 @@ def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tup
     fits = None if base is None else torch.zeros_like(looks)
     for classes, columns in read_classes(updates):
         inside = leaning[:, classes].T  # (classes, n)
-        rows = updates.values[:, columns][updates.by_client].double()
+        rows = updates.read_columns(columns).double()
         weights = rows.view(len(rows), len(inside), -1).transpose(0, 1)  # (classes, n, inputs)
         lengths = measure_spread(weights)
         raised = torch.where(inside & (lengths > 0), 1 / lengths.where(lengths > 0, 1), 0)

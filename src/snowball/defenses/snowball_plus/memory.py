@@ -139,5 +139,5 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
 
 
 def combine_rows(updates: Updates, name: str, weights: Tensor) -> Tensor:
-    """(w,) the sum of a layer's rows with (n,) weights in the order of clients."""
+    """(w,) the sum of a layer's rows with (n,) weights."""
     return torch.cat([(weights @ block).float() for _, _, block in read_blocks(updates, name)])

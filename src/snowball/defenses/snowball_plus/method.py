@@ -86,12 +86,11 @@ class SnowballPlus:
         evidence = gather_evidence(updates, context.base, memory.recalled)
         signals = measure_signals(evidence)
         memory = update_records(memory, evidence, signals, updates, context)
-        charges = self._hold_ballots(evidence, memory, signals, read_traits(memory.clients, name_clients(updates)))
+        charges = self._hold_ballots(evidence, memory, signals, read_traits(memory.clients, updates.clients))
         judgement = judge_charges(evidence, charges)
         memory = learn_suspects(memory, updates, evidence, judgement, signals.split)
-        suspects = judgement.suspects if judgement else join_suspects(charges, len(updates))
-        accused = in_arrival_order(updates, suspects)
-        facts = describe_round(updates, charges, judgement) | {"seconds.ballots": perf_counter() - start}
+        accused = judgement.suspects if judgement else join_suspects(charges, len(updates))
+        facts = describe_round(charges, judgement) | {"seconds.ballots": perf_counter() - start}
         if charges:
             delta = average_clipped(updates, ~accused)
         elif len(updates) < MIN_SPLIT_ROWS:
@@ -99,7 +98,7 @@ class SnowballPlus:
         else:
             record = None if "crowd" in self.without else memory.crowds
             weights = weigh_by_crowds(evidence, record, context.round)
-            delta = average_clipped(updates, ~accused, in_arrival_order(updates, weights))
+            delta = average_clipped(updates, ~accused, weights)
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember))
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
@@ -116,11 +115,6 @@ class SnowballPlus:
         return [charge for charge in held if charge.ballot in INDEPENDENT] or held[:1]
 
 
-def name_clients(updates: Updates) -> list[str]:
-    """The ids of the clients, in their order."""
-    return [updates.clients[row] for row in updates.by_client.tolist()]
-
-
 def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
     """The memory with what this round says of crowds, positions and clients, before anybody is accused."""
     strangeness = measure_strangeness(evidence)
@@ -128,7 +122,7 @@ def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates
         memory,
         crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
         positions=None if signals.positions is None else update_record(memory.positions, signals.positions),
-        clients=update_clients(memory.clients, name_clients(updates), strangeness, context.round),
+        clients=update_clients(memory.clients, updates.clients, strangeness, context.round),
     )
 
 
@@ -147,13 +141,6 @@ def join_suspects(charges: Sequence[Charge], rows: int) -> Tensor:
     return charges[0].suspects if joined.double().mean() > MAX_CHARGED_SHARE else joined
 
 
-def in_arrival_order(updates: Updates, values: Tensor) -> Tensor:
-    """(n,) values per client, which are in the order of clients, in the order of arrival."""
-    arrived = torch.empty_like(values)
-    arrived[updates.by_client] = values
-    return arrived
-
-
 def learn_suspects(
     memory: Memory, updates: Updates, evidence: Evidence, judgement: Judgement | None, split: Charge | None
 ) -> Memory:
@@ -164,22 +151,20 @@ def learn_suspects(
     if judgement:
         worst = judgement.scores >= judgement.scores[judgement.suspects].quantile(0.5)
         recalled = recall_suspects(memory.recalled, updates, evidence, judgement.suspects & worst)
-        clients = record_judgement(memory.clients, name_clients(updates), judgement.suspects)
+        clients = record_judgement(memory.clients, updates.clients, judgement.suspects)
         return replace(memory, recalled=recalled, clients=clients, charges=memory.charges + 1)
     if split:
         return replace(memory, recalled=recall_suspects(memory.recalled, updates, evidence, split.suspects))
     return memory
 
 
-def describe_round(
-    updates: Updates, charges: Sequence[Charge], judgement: Judgement | None
-) -> dict[str, Tensor | float | str]:
+def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> dict[str, Tensor | float | str]:
     """The evidence as facts of a verdict."""
     facts: dict[str, Tensor | float | str] = {f"clarity.{charge.ballot}": charge.clarity for charge in charges}
     if charges:
         facts["charge"] = "; ".join(charge.words for charge in charges)
     if judgement:
-        facts["suspicion"] = in_arrival_order(updates, judgement.scores)
+        facts["suspicion"] = judgement.scores
         facts["separation"] = judgement.separation
     return facts
 
@@ -189,10 +174,9 @@ def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = 
     lengths = updates.squared_norms.sqrt()
     factors = clip_factors(lengths, float(lengths[elected].quantile(0.5)))
     shares = updates.examples.double() * elected * (1 if weights is None else weights)
-    shares = shares / shares.max()  # first, so that no sum of huge counts overflows
-    return updates.combine(shares / shares[updates.order].sum() * factors)
+    return updates.combine(updates.normalise(shares) * factors)
 
 
 def find_medians(updates: Updates) -> Tensor:
     """The median of each column: of few updates, each would be a large share of a mean."""
-    return updates.by_column(lambda columns: middle(ascending(columns)))
+    return updates.reduce_columns(lambda columns: middle(ascending(columns)))
