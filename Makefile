@@ -4,7 +4,7 @@ INSTALLED := .venv/installed
 FLOWER := .venv-flower
 NVFLARE := .venv-nvflare
 DOCS := .venv-docs
-# One thread a process: parallelism comes from processes, and results do not depend on the core count.
+# One thread per process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: setup demo test test-all test-flower test-nvflare check fmt bench docs
@@ -27,7 +27,7 @@ test: setup
 test-all: setup
 	$(BIN)/pytest -n 2 -m ''
 
-# Flower wants other versions than the tools here: it has an environment of its own.
+# Flower needs other versions than the tools here, so it gets its own environment.
 $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
 	$(PYTHON) -m venv $(FLOWER)
 	grep --invert-match --extended-regexp '^(typer|rich)==' constraints.txt > $(FLOWER)/constraints.txt
@@ -39,7 +39,7 @@ $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
 test-flower: $(FLOWER)/installed
 	$(FLOWER)/bin/pytest -m '' tests/integrations/flower tests/sweeps/test_sweep_ray.py tests/test_docs.py
 
-# NVFlare wants a newer protobuf than Flower can have: it has one, too.
+# NVFlare needs a newer protobuf than Flower allows, so it gets its own environment too.
 $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
 	$(PYTHON) -m venv $(NVFLARE)
 	$(NVFLARE)/bin/pip install --quiet --constraint constraints.txt torch

@@ -40,7 +40,7 @@ MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_re
 
 @dataclass(frozen=True)
 class ChangedFedAvg:
-    """A defense that changes what FedAvg decides."""
+    """A defense that changes FedAvg's verdict."""
 
     change: Callable[[Verdict], Any]
 
@@ -56,7 +56,7 @@ def make_raising(error: Exception) -> ChangedFedAvg:
 
 
 def elect_only(*rows: int) -> ChangedFedAvg:
-    """A defense that elects these rows and averages everybody."""
+    """Return a defense that elects these rows and averages everybody."""
 
     def change(verdict: Verdict) -> Verdict:
         elected = torch.zeros_like(verdict.elected)

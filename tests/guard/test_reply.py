@@ -154,7 +154,7 @@ WRONG = st.one_of(
 
 @st.composite
 def malformed(draw: st.DrawFn) -> tuple[Any, Any]:
-    """A count and tensors, at least one of which cannot be."""
+    """Draw a count and tensors, at least one of them invalid."""
     kind = draw(st.sampled_from(["count", "tensors", "tensor", "names", "both"]))
     count = draw(st.sampled_from(HOSTILE_EXAMPLES)) if kind in ("count", "both") else draw(st.integers(1, 50))
     own = dict(make_honest_reply(draw(st.integers(0, 50))).tensors)

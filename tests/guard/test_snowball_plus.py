@@ -1,4 +1,4 @@
-"""A guard with snowball-plus over some rounds: planted attackers, a restart, broken senders, and the audit in words."""
+"""A guard with snowball-plus over several rounds: attackers, a restart, broken senders, and the audit's sentences."""
 
 import json
 import re
@@ -26,21 +26,21 @@ Tensors = dict[str, Tensor]
 
 
 def make_tensors(*name: str | int) -> Tensors:
-    """Random tensors of the model's shapes."""
+    """Return random tensors of the model's shapes."""
     rng = stream(5, *name)
     return {each: torch.randn(shape, generator=rng) for each, shape in SHAPES.items()}
 
 
 MODEL = make_tensors("model")
 RAISED = torch.where(torch.arange(10) == TARGET, 1.0, -0.1)[:, None]
-"""What the infected add to every weight of an output: more of one class."""
+"""Added by the infected to every weight of an output: it favours one class."""
 SHARED = {name: tensor - MODEL[name] for name, tensor in make_tensors("shared").items()}
 SHARED["last.weight"] = RAISED - 0.5 * MODEL["last.weight"]
 """The direction that the infected share, which undoes the model as backdoors do."""
 
 
 def make_reply(client: str, round: int, model: Tensors, strength: float = 0.8) -> Reply:
-    """A client's answer: a step of its own, and for the infected the shared one as well."""
+    """Return a client's reply: its own step, plus the shared one if it is infected."""
     own = make_tensors(client, round)
     shared = strength * (client in ATTACKERS)
     tensors = {name: tensor + 0.01 * (own[name] + shared * SHARED[name]) for name, tensor in model.items()}
@@ -59,7 +59,7 @@ def run_rounds(guard: Guard, cohorts: Iterable[Sequence[str]], extra: Sequence[s
 
 
 def describe_judgement(judgement: Judgement) -> str:
-    """All of a verdict but times, as text, where NaN is NaN."""
+    """Return a verdict without its times as text, in which NaN equals NaN."""
     facts = {name: fact for name, fact in judgement.entry["facts"].items() if not name.startswith("seconds")}
     return json.dumps([judgement.entry["round"], judgement.entry["left_out"], facts])
 

@@ -1,4 +1,4 @@
-"""The example app on Flower's engines, for real: SuperLink, SuperNodes and apps in processes of their own."""
+"""The example app on Flower's real engines: SuperLink, SuperNodes and apps, each in a process."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def last_accuracy(out: Path) -> dict[str, float]:
 
 
 def test_six_sites_one_of_them_backdoored_and_one_broken(laboratory: Laboratory, tmp_path: Path) -> None:
-    """Multi-Krum, which tolerates one of the five that can be read and averages three."""
+    """Multi-Krum tolerates one of the five valid replies and averages three."""
     laboratory.start_superlink("--insecure")
     nodes = [laboratory.start_supernode(client, 6, "--insecure") for client in range(6)]
     ids = [wait_for_id(node) for node in nodes]

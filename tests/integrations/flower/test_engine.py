@@ -27,7 +27,7 @@ def federation() -> Federation:
 
 
 def snowball(out: Path, engine: str, *options: str, killed_after: int | None = None) -> int:
-    """Run the command line in a process of its own; killed as a round begins, it leaves what a crash leaves."""
+    """Run the command line in a process; if it is killed as a round begins, it leaves what a crash leaves."""
     crash = f"""
 import os
 from snowball.sim.engines import flower

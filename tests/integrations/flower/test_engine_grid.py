@@ -1,4 +1,4 @@
-"""The engine on a grid that answers as Flower's do when SuperNodes come and go."""
+"""The engine on a grid that behaves like Flower's when SuperNodes come and go."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,7 +35,7 @@ def federation() -> Federation:
 
 
 class Grid:
-    """SuperNodes 1, 2 and 3, which answer the last message first; some of them fail, as a code says, or are silent."""
+    """SuperNodes 1, 2 and 3, which answer the last message first; some fail with an error code, or are silent."""
 
     def __init__(self, faults: dict[int, int] | None = None, *, silent: bool = False, full: bool = False) -> None:
         self.faults, self.silent, self.full = faults or {}, silent, full
@@ -69,7 +69,7 @@ def context(**settings: str) -> Context:
 
 @pytest.fixture
 def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Replies]:
-    """A round on a grid."""
+    """Return a function that runs a round on a grid."""
     monkeypatch.setattr(flower, "PAUSE", 0.0)
 
     def round(grid: Grid, **settings: Event) -> Replies:

@@ -1,4 +1,4 @@
-"""A simulation whose clients are trained on SuperNodes, as on many hosts; on the loopback address here."""
+"""A simulation that trains its clients on SuperNodes, here all on the loopback address."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def records(out: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_supernode_that_is_killed_costs_time_and_no_record(tmp_path: Path) -> None:
-    """The app is the one of the documentation, and the records are those of one process."""
+    """The app is the documentation's, and its records equal those of one process."""
     app, out = tmp_path / "app", tmp_path / "out"
     app.mkdir()
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

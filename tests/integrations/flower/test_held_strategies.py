@@ -1,4 +1,4 @@
-"""Strategies that a guard can hold, those that fail among them."""
+"""Strategies that `Guarded` can wrap, failing ones included."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -95,7 +95,7 @@ def test_the_strategys_attributes_are_the_wrappers() -> None:
 
 
 class Broken(FedAvg):
-    """Gives whatever it is told to."""
+    """Returns or raises a given outcome."""
 
     def __init__(self, outcome: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Replies that a client made to harm: none ends the run or gets in, and the audit names it."""
+"""Hostile replies: none ends the run or is averaged, and the audit names each."""
 
 import io
 import math

@@ -80,7 +80,7 @@ def np_bytes(values: np.ndarray) -> bytes:
 
 
 def header(kind: str) -> bytes:
-    """An array of a type that is no number's, as far as the format can say it."""
+    """Return the bytes of an array whose header names a type that is not numeric."""
     return np_bytes(GLOBAL["first"]).replace(b"'<f4'", f"'{kind}'".encode())
 
 

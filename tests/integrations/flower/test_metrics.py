@@ -1,4 +1,4 @@
-"""What clients report beside arrays, of training and of evaluation."""
+"""The metrics that clients report in training and in evaluation."""
 
 import math
 from collections.abc import Callable

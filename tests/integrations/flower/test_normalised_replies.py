@@ -1,4 +1,4 @@
-"""Replies that differ from the usual in form alone: what reaches the strategy is alike."""
+"""Replies that differ from the majority only in form are normalised before the strategy sees them."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -78,10 +78,10 @@ def test_the_messages_that_came_are_left_as_they_are() -> None:
 
 
 def test_what_reaches_the_strategy_has_the_models_order_types_and_the_usual_metrics() -> None:
-    """Flower's wrappers for privacy and its Krum go by the order of arrays."""
+    """Flower's privacy wrappers and its Krum rely on the order of arrays."""
 
     class Spy(FedAvg):
-        """Looks at what it gets."""
+        """Stores the replies that it receives."""
 
         def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
             self.seen = [reply.content for reply in replies]

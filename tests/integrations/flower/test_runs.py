@@ -1,4 +1,4 @@
-"""Whole runs: how they start, what they keep, and how another goes on."""
+"""Whole runs: their start, their state files, and how the next run continues."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("runtime")
 
 
 def client(message: Message) -> Message | None:
-    """Trains or evaluates; one sends NaN, one nothing."""
+    """Train or evaluate; node 1 sends NaN, node 2 nothing."""
     node = message.metadata.dst_node_id
     if message.metadata.message_type == "evaluate":
         return reply_with_records(message, metrics=MetricRecord({"num-examples": 1, "accuracy": 0.5}))

@@ -1,4 +1,4 @@
-"""Guarded strategies do what the strategy or the defense would, with what the guard lets through."""
+"""Guarded strategies aggregate as the strategy or the defense would, over the replies that the guard lets through."""
 
 from typing import Any
 

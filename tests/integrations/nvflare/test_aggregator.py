@@ -1,4 +1,4 @@
-"""The guarded aggregator and controller on NVFlare's own models, without a server."""
+"""The guarded aggregator and controller with real NVFlare models but no server."""
 
 import math
 from pathlib import Path

@@ -68,7 +68,7 @@ def shareable(site: str) -> Shareable:
 
 
 def unchecked(data: Any) -> Shareable:
-    """Data as a site sends it that does not mind NVFlare's own check of what it sends."""
+    """Return data as sent by a site that skips NVFlare's own checks."""
     exchanged = DXO(DataKind.WEIGHTS, {})
     exchanged.data = data
     return exchanged.to_shareable()

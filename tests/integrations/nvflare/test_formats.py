@@ -1,4 +1,4 @@
-"""Which tensors the global model has, where the server knows it and where it does not."""
+"""The tensors of the global model, known to the server or found by a majority."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whatever clients send by NVFlare, the run goes on without it."""
+"""Hostile results: the run continues without them."""
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 def half(value: float) -> np.ndarray:
-    """The right shape, one number of it another."""
+    """Return an array of the model with one other number."""
     values = np.ones(SHAPE, np.float32)
     values.flat[0] = value
     return values
@@ -105,7 +105,7 @@ def test_hostile_counts_neither_end_the_run_nor_get_in(way: str, examples: Any, 
 
 
 def stock(*sent: tuple[State, float]) -> State:
-    """What the recipe's own aggregation makes of results; one that it raises at is skipped, as its controller does."""
+    """Aggregate results as NVFlare's recipe does; its controller skips those that raise."""
     helper = WeightedAggregationHelper()
     for number, (weights, examples) in enumerate(sent):
         try:
@@ -116,7 +116,7 @@ def stock(*sent: tuple[State, float]) -> State:
 
 
 def test_what_nvflare_does_without_a_guard() -> None:
-    """The table of the documentation; where this fails, NVFlare has got better, and the table is out of date."""
+    """Check the documentation's table; if this fails, NVFlare has improved and the table is out of date."""
     one, five = np.ones((2, 3), np.float32), np.full((2, 3), 5, np.float32)
     fair = {"first": one}, 10.0
     assert np.isnan(stock(fair, ({"first": one * np.nan}, 10))["first"]).all()

@@ -1,4 +1,4 @@
-"""Thousands of generated results, each with a fault at least that no result may have."""
+"""Thousands of generated results, each with at least one fault."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,11 +28,11 @@ from snowball.guard import AuditLog
 from snowball.records.audit import REASONS
 
 LIARS = 7
-"""Fewer than the honest eight, who vote where the global model is not known."""
+"""Fewer than the eight honest sites, who vote if the global model is not known."""
 
 FLOATING = st.sampled_from(["first", "last"])
 HUGE = 1e16
-"""No update may be so long, whatever the others'."""
+"""Longer than any valid update, whatever the others send."""
 
 
 def array(name: str, values: Any, kind: str) -> np.ndarray:
@@ -71,7 +71,7 @@ def infinite(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def enormous(draw: st.DrawFn) -> dict[str, Any]:
-    """Too long for any update, or too large for the model's type."""
+    """Return tensors too long for any update, or too large for the model's type."""
     name = draw(FLOATING)
     size = draw(st.floats(HUGE, 1e38) | st.floats(1e39, 1e308)) * draw(st.sampled_from([1, -1]))
     return {name: array(name, size, "float64")}
@@ -107,7 +107,7 @@ METRICS = st.none() | st.dictionaries(st.text(max_size=2) | st.integers(), COUNT
 
 @st.composite
 def malformed(draw: st.DrawFn, number: int) -> FLModel:
-    """A result with a fault in its tensors, in its count, or in both; or a second one of an honest site."""
+    """Return a result with faulty tensors, a faulty count, or both; or an honest site's second result."""
     place = draw(st.sampled_from(["tensors", "tensor", "names", "count", "both", "sender"]))
     kind = draw(st.sampled_from([FULL, DIFF]))
     sent: Any = make_params(draw(st.sampled_from(SITES)), kind)
@@ -133,7 +133,7 @@ SEEN = {"results": 0}
 
 
 def survives(way: str, liars: tuple[FLModel, ...]) -> None:
-    """All of the liars are dropped for a reason, all others are averaged, and so is the next round."""
+    """Check that all liars are dropped for a reason, and that all others are averaged, in the next round too."""
     with TemporaryDirectory() as folder:
         audit = AuditLog(Path(folder) / "audit.jsonl")
         federation = make_federation(way, audit)

@@ -1,4 +1,4 @@
-"""The example on a provisioned federation, for real: a server and three sites that know each other by certificates."""
+"""The example on a real provisioned federation: a server and three sites with certificates."""
 
 import json
 import os
@@ -42,7 +42,7 @@ builders:
 
 
 def free_ports() -> list[int]:
-    """Two of them, which differ."""
+    """Return two different ports."""
     with socket.socket() as first, socket.socket() as second:
         for probe in (first, second):
             probe.bind(("127.0.0.1", 0))
@@ -50,7 +50,7 @@ def free_ports() -> list[int]:
 
 
 def read(path: Path) -> str:
-    """What a file says; nothing where its process has ended."""
+    """Return a file's text, empty if its process has ended."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -72,7 +72,7 @@ class Laboratory:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def run(self, *command: str | Path) -> str:
-        """What a command says, once it has ended well."""
+        """Run a command and return its output."""
         options = {"cwd": self.folder, "env": self.environment, "timeout": PATIENCE}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -98,13 +98,13 @@ class Laboratory:
         return self.run(BIN / "nvflare", "job", *command, "--startup-kit", self.kits / "admin@lab.org")
 
     def submit(self, name: str, *options: str) -> str:
-        """The id of a job of the example's."""
+        """Submit the example's job and return its id."""
         self.run(sys.executable, JOB, *options, "--write", self.folder / name)
         (job,) = re.findall(r"job_id: *(\S+)", self.admin("submit", "-j", self.folder / name / "guarded"))
         return job
 
     def processes(self, *words: str) -> list[int]:
-        """The processes of this federation whose command lines have some words; jobs are in sessions of their own."""
+        """Return the processes of this federation whose command lines contain some words; each job has its own session."""
         lines = {path.parent.name: read(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
         found = (pid for pid, line in lines.items() if all(word in line for word in (str(self.kits), *words)))
         return [int(pid) for pid in found]

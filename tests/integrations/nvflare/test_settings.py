@@ -1,4 +1,4 @@
-"""Settings of the guarded aggregator and controller: plain ones, which survive the way to the server."""
+"""Settings of the guarded aggregator and controller survive the way to the server."""
 
 import json
 from importlib import import_module
@@ -33,7 +33,7 @@ CONTROLLER = {**CHOSEN, "num_clients": 4, "num_rounds": 7, "start_round": 2, "ti
 
 
 def exported(job: Any, folder: Path) -> Any:
-    """The server's workflow in a job as it is sent."""
+    """Return the server's workflow from an exported job."""
     (job.export if isinstance(job, FedAvgRecipe) else job.export_job)(str(folder))
     (path,) = folder.rglob("config_fed_server.*")
     return json.loads(path.read_text())["workflows"][0]

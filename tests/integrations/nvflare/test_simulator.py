@@ -1,4 +1,4 @@
-"""The example in NVFlare's simulator, for real: a server and three sites in processes of their own."""
+"""The example in NVFlare's real simulator: a server and three sites, each in a process."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PATIENCE = 1500.0  # seconds for a run, which takes one minute on two idle cores
 
 
 def run(folder: Path, *options: str) -> tuple[str, Path]:
-    """What the example says, and the folder of its server; nothing that it started lives on."""
+    """Run the example, and return its output and its server's folder; end every process that it started."""
     log = folder / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -39,7 +39,7 @@ def run(folder: Path, *options: str) -> tuple[str, Path]:
 
 
 def stop(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """End the example and the sites, which are in sessions of their own and name the workspace."""
+    """End the example and its sites, which have their own sessions and name the workspace."""
     listing = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
     left = [int(line.split()[0]) for line in listing.splitlines() if str(folder) in line and "simulator" in line]
     for pid in {process.pid, *left}:
