@@ -19,12 +19,12 @@ from snowball.records.run import SUMMARY, RunFolder
 from snowball.records.sweep import locate_manifest, read_manifest, write_manifest
 from snowball.report import read_sweeps
 from snowball.report.figures import shown_facts
-from snowball.sweeps.grid import grids
+from snowball.sweeps.grid import describe_grids
 
 
 def keep(source: Path, target: Path) -> int:
     """Copy what the reports need; the number of runs."""
-    shipped = grids()
+    shipped = describe_grids()
     sweeps = [sweep for sweep in read_sweeps([source])[0] if sweep.name in shipped]
     if not sweeps or source.resolve() == target.resolve():
         sys.exit(f"{source} holds no runs of shipped grids, or is {target} itself")

@@ -24,9 +24,9 @@ from snowball.errors import SnowballError
 from snowball.records.files import write_bytes
 from snowball.records.run import RunFolder
 from snowball.sim.run import is_finished
-from snowball.sweeps.executors.local import SideBySide
-from snowball.sweeps.grid import PlannedRun, run_name
-from snowball.sweeps.lock import alone
+from snowball.sweeps.executors.local import LocalExecutor
+from snowball.sweeps.grid import PlannedRun, name_run
+from snowball.sweeps.lock import exclusive_lock
 from strength_headline import (
     Run,
     describe_run,
@@ -57,7 +57,7 @@ def plan_runs(jobs: Sequence[Job]) -> dict[Job, PlannedRun]:
     planned = {}
     for job in jobs:
         experiment = make_experiment(job)
-        planned[job] = PlannedRun(run_name(experiment), experiment, {})
+        planned[job] = PlannedRun(name_run(experiment), experiment, {})
     return planned
 
 
@@ -86,7 +86,7 @@ def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folde
     """Run what waits; the sentences of the runs that failed, by their names."""
     faults: dict[str, str] = {}
     ended = 0
-    with closing(SideBySide(AT_A_TIME)([planned[job] for job in waiting.values()], folder)) as heard:
+    with closing(LocalExecutor(AT_A_TIME)([planned[job] for job in waiting.values()], folder)) as heard:
         for news in heard:
             if news.ended:
                 ended += 1
@@ -136,7 +136,7 @@ def judge(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         return 0
     faults: dict[str, str] = {}
-    with alone(folder):
+    with exclusive_lock(folder):
         try:
             faults = run_all(planned, waiting, folder)
         except KeyboardInterrupt:

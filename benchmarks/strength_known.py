@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from snowball.errors import RunError
 from snowball.records.files import conform, read_json
-from snowball.sweeps.grid import run_name
+from snowball.sweeps.grid import name_run
 from strength_headline import WHEN, Run
 from strength_worlds import CLEAN, MODES, Cell, Job, has_cell, is_open, make_experiment
 
@@ -58,7 +58,7 @@ def match_runs(known: Iterable[Run], names: Mapping[Job, str]) -> Known:
 
 def is_shared(job: Job, name: str) -> bool:
     """Whether a run of this name is Ideal's in the job's cell, and so in all cells in which Ideal's has this name."""
-    return job.defense == "ideal" and has_cell(job.cell) and run_name(make_experiment(job)) == name
+    return job.defense == "ideal" and has_cell(job.cell) and name_run(make_experiment(job)) == name
 
 
 def read_known(path: Path, mode: str) -> list[Run]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
-from snowball.settings import Settings, override
+from snowball.settings import Settings, apply_assignments
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.sim.presets import Preset
 
@@ -235,7 +235,7 @@ def estimate_seconds(job: Job, rounds: int) -> float:
 def make_experiment(job: Job) -> Experiment:
     """The experiment of a run; Ideal's is the same for all attacks with one probe, since it leaves attackers out."""
     world = WORLDS[job.cell.world]
-    settings = override(open_preset(world.preset).settings, world.changes, CHOICES)
+    settings = apply_assignments(open_preset(world.preset).settings, world.changes, CHOICES)
     attack, data = job.cell.attack, settings["data"]["name"]
     if job.defense == "ideal":
         attack = "cba" if attack in CORNER or attack in EVASIONS else attack
@@ -254,7 +254,7 @@ def parse_defense(text: str) -> Settings:
     """The settings of a defense such as `krum` or `krum:tolerate=0.2,variant=published`; else it has defaults."""
     name, _, own = text.partition(":")
     assignments = [f"defense.{each}" for each in own.split(",") if each]
-    settings: Settings = override({"defense": {"name": name}}, assignments, {})["defense"]
+    settings: Settings = apply_assignments({"defense": {"name": name}}, assignments, {})["defense"]
     return settings
 
 

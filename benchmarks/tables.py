@@ -13,7 +13,7 @@ import choice_tables
 import run_tables
 import speed_tables
 import strength_tables
-from snowball.sweeps.grid import grids
+from snowball.sweeps.grid import describe_grids
 from words import ROOT
 
 
@@ -25,7 +25,7 @@ def pages(kind: str) -> list[str]:
 TABLES: dict[str, Callable[[], str]] = {
     **{f"defense {name}": partial(run_tables.one_defense, name) for name in pages("defenses")},
     **{f"attack {name}": partial(run_tables.one_attack, name) for name in pages("attacks")},
-    **{f"sweep {name}": partial(run_tables.sweep, name) for name in grids()},
+    **{f"sweep {name}": partial(run_tables.sweep, name) for name in describe_grids()},
     "headline": partial(run_tables.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
     "cifar10": partial(run_tables.sweep, "cpu/table1", data=("cifar10",)),
     "all rounds": run_tables.all_rounds,

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from snowball.attacks import ATTACKS
 from snowball.cli import app
 from snowball.defenses import DEFENSES
-from snowball.settings import own_fields
+from snowball.settings import collect_fields
 from snowball.sim.experiment import SECTIONS, Experiment
 
 Row = tuple[str, ...]
@@ -55,7 +55,7 @@ def write_choices(title: str, section: str, registry: Mapping[str, Callable[...,
 def list_settings(chosen: Callable[..., Any], prefix: str = "") -> Iterator[Row]:
     """Yield name, type, default and meaning of every setting; those of a group carry the group's name."""
     meanings = read_meanings(chosen)
-    for name, (kind, default) in own_fields(chosen).items():
+    for name, (kind, default) in collect_fields(chosen).items():
         if is_dataclass(kind):
             yield from list_settings(kind, f"{prefix}{name}.")  # type: ignore[arg-type]
         else:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from snowball.settings import override
+from snowball.settings import apply_assignments
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.updates import Updates
 
@@ -78,4 +78,4 @@ MakeExperiment = Callable[..., Experiment]
 @pytest.fixture
 def tiny() -> MakeExperiment:
     """Makes an experiment of seconds; `a.b=c` assignments change it."""
-    return lambda *assignments: Experiment.parse(override(SETTINGS, assignments, CHOICES))
+    return lambda *assignments: Experiment.parse(apply_assignments(SETTINGS, assignments, CHOICES))

@@ -10,7 +10,7 @@ import torch
 
 from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
-from snowball.settings import own_fields
+from snowball.settings import collect_fields
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -111,8 +111,8 @@ def test_every_defense_has_a_page_that_names_its_settings(name: str) -> None:
     for heading in ("Idea", "What it assumes", "Settings", "Deviations", "Cost", "Measured"):
         assert f"## {heading}\n" in page
     assert f"snowball.defenses.{DEFENSES[name].__name__}`" in page
-    for setting in own_fields(DEFENSES[name]):
-        assert f"`{setting}" in page or (name == "snowball" and setting in own_fields(DEFENSES["snowball-minus"]))
+    for setting in collect_fields(DEFENSES[name]):
+        assert f"`{setting}" in page or (name == "snowball" and setting in collect_fields(DEFENSES["snowball-minus"]))
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -122,5 +122,5 @@ def test_every_attack_has_a_page_that_names_its_settings_and_its_view(name: str)
         assert f"## {heading}\n" in page
     assert f"snowball.attacks.{ATTACKS[name].__name__}`" in page
     assert f"(`{ATTACKS[name].knowledge}`)" in page
-    for setting in own_fields(ATTACKS[name]):
+    for setting in collect_fields(ATTACKS[name]):
         assert f"`{setting}`" in page

@@ -21,7 +21,7 @@ from snowball.registry import IMPORT_FOLDERS, Registry
 from snowball.rng import stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sweeps.grid import run_name
+from snowball.sweeps.grid import name_run
 from snowball.testing import make_toy_images
 
 
@@ -277,7 +277,7 @@ def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     assert {**experiment.settings()["defense"]} == SETTINGS["defense"]
     assert experiment.settings()["data"]["partition"] == f"{__name__}:halves"
     assert Experiment.parse(experiment.settings()) == experiment
-    name = run_name(experiment)
+    name = name_run(experiment)
     assert "Toys" in name
     assert ":" not in name
     federation = Federation.of(experiment)

@@ -15,11 +15,10 @@ from snowball.sim.loop import simulate as simulate_federation
 from snowball.sim.presets import load as load_experiment
 from snowball.sim.run import is_finished
 from snowball.sim.run import run as run_experiment
-from snowball.sweeps.executors.local import SideBySide
+from snowball.sweeps.executors.local import LocalExecutor
 from snowball.sweeps.grid import read_grid
-from snowball.sweeps.lock import alone
-from snowball.sweeps.sweep import prepare
-from snowball.sweeps.sweep import sweep as run_plan
+from snowball.sweeps.lock import exclusive_lock
+from snowball.sweeps.sweep import prepare_sweep, run_sweep
 
 __all__ = ["load_experiment", "report", "run", "simulate", "sweep"]
 
@@ -62,8 +61,8 @@ def sweep(source: str | Path, out: str | Path, jobs: int | None = None, retry: b
         retry: also run what failed before.
     """
     grid, folder = read_grid(str(source)), Path(out)
-    with alone(folder):
-        plan = prepare(grid, folder, retry)
+    with exclusive_lock(folder):
+        plan = prepare_sweep(grid, folder, retry)
         failed = {each.name: plan.failed[each.name] for each in plan.skipped}
-        with closing(run_plan(plan, folder, SideBySide(jobs or cores()))) as events:
+        with closing(run_sweep(plan, folder, LocalExecutor(jobs or cores()))) as events:
             return failed | {event.run.name: event.fault for event in events if event.fault}

@@ -1,4 +1,4 @@
-"""What can go wrong that a user can put right.
+"""Errors that a user can fix.
 
 SnowballError           one sentence; the command line prints it and exits with 2
 ├── SettingError        a setting is misspelt, out of range, or contradicts another

@@ -14,7 +14,7 @@ from snowball.records.run import RunFolder
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sweeps.grid import run_name
+from snowball.sweeps.grid import name_run
 from strength_headline import judge_cells, make_headline, summarise_clients, tabulate_cells, tabulate_headlines
 from strength_known import Known, match_runs, read_known
 from strength_worlds import (
@@ -483,7 +483,7 @@ SENT140 = WORLDS["sent140"]
 def known_run(attack: str, defense: str, seed: int = 1, world: str = "small", **more: Any) -> dict[str, Any]:
     """A made-up line of a result, with the name that the run has."""
     backdoor = None if attack == "clean" else 0.95
-    finished = {"run": run_name(make_experiment(job(world, attack, defense, seed))), "seconds": 1.5}
+    finished = {"run": name_run(make_experiment(job(world, attack, defense, seed))), "seconds": 1.5}
     return run(f"{world} {attack}", defense, seed, 0.9, backdoor, trigger=None, target=1) | finished | more
 
 
@@ -540,7 +540,7 @@ def test_runs_that_nobody_asks_for_are_kept_and_not_shown(tmp_path: Path, capsys
 
 def name_jobs(defense: str = "krum") -> dict[Job, str]:
     """What is asked for of the small world, with the names of the runs."""
-    return {each: run_name(make_experiment(each)) for each in list_jobs(choose_cells(["small"]), [defense], [1])}
+    return {each: name_run(make_experiment(each)) for each in list_jobs(choose_cells(["small"]), [defense], [1])}
 
 
 @pytest.mark.usefixtures("small")

@@ -9,7 +9,7 @@ import torch
 
 from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
 from snowball.defenses.base import State
-from snowball.defenses.build import defense_of
+from snowball.defenses.build import make_defense
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
 from snowball.errors import RunError, SettingError
 from snowball.guard import Guard, Reply
@@ -128,7 +128,7 @@ def test_bounds_that_bound_nothing_are_refused(make: Callable[..., Defense], bou
 @pytest.mark.parametrize("bound", [0, -1, nan, 1.5, True, "many"])
 def test_bounds_in_a_file_are_refused_too(name: str, bound: Any) -> None:
     with pytest.raises(SettingError, match="remember"):
-        defense_of("defense", name, {"remember": bound})
+        make_defense("defense", name, {"remember": bound})
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {

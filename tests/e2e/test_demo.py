@@ -21,4 +21,4 @@ def test_the_demo_shows_a_backdoor_let_in_and_kept_out(tmp_path: Path, seed: int
         assert snowball[moment]["backdoor_accuracy"] < 0.05
         assert snowball[moment]["main_accuracy"] > fedavg[moment]["main_accuracy"] - 0.04
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert again.stdout.count("has all its 20 rounds already") == 2
+    assert again.stdout.count("already has all of its 20 rounds") == 2

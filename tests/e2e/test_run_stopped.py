@@ -88,7 +88,7 @@ def test_killed_without_warning(tmp_path: Path, expected: list[dict[str, Any]]) 
     assert 2 <= len(RunFolder.open(tmp_path).rounds()) < len(expected)
     finish(tmp_path, "--resume", "--engine", "serial")
     assert timeless(tmp_path) == expected
-    assert "has all its 12 rounds already" in finish(tmp_path, "--resume")
+    assert "already has all of its 12 rounds" in finish(tmp_path, "--resume")
 
 
 def test_stopped_from_the_keyboard(tmp_path: Path, expected: list[dict[str, Any]]) -> None:

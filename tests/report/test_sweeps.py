@@ -17,7 +17,7 @@ from snowball.report.run_metrics import read_outcome
 from snowball.report.sweeps import LONGEST, Run, Sweep, refuse_other
 from snowball.sim.presets import load
 from snowball.sim.run import is_finished
-from snowball.sweeps.grid import run_name as name_run
+from snowball.sweeps.grid import name_run as name_run
 
 FIRST = {path: values[0] for path, values in AXES.items()}
 SNOWBALL = {**FIRST, "defense.name": "snowball"}

@@ -16,7 +16,7 @@ from snowball.report.sweeps import METRICS, published_numbers
 from snowball.settings import parse_assignment
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load
-from snowball.sweeps.grid import Grid, as_toml, grids, read_grid, run_name
+from snowball.sweeps.grid import Grid, describe_grids, format_toml, name_run, read_grid
 
 MakeExperiment = Callable[..., Experiment]
 ROOT = Path(__file__).parents[2]
@@ -87,13 +87,13 @@ def test_presets_vary_fastest_and_may_be_files_beside_the_grid(tmp_path: Path) -
 
 def test_what_takes_long_is_played_first_and_shown_where_it_stands(tmp_path: Path) -> None:
     grid = grid_in(tmp_path, SMALL.replace("[table]", 'first = ["snowball"]\n[table]'))
-    assert [run.experiment.defense.name for run in grid.in_turn()] == ["snowball"] * 2 + ["krum"] * 2
+    assert [run.experiment.defense.name for run in grid.order_runs()] == ["snowball"] * 2 + ["krum"] * 2
     assert [run.experiment.defense.name for run in grid.runs] == ["krum"] * 2 + ["snowball"] * 2
 
 
 def test_a_run_s_name_follows_from_all_of_its_settings_and_stays(tiny: MakeExperiment) -> None:
-    assert run_name(tiny()) == "mnist-sample-cba-snowball-minus-3-a6b80ccc"
-    assert run_name(tiny("data.alpha=1")) == run_name(tiny("data.alpha=1.0")) != run_name(tiny())
+    assert name_run(tiny()) == "mnist-sample-cba-snowball-minus-3-a6b80ccc"
+    assert name_run(tiny("data.alpha=1")) == name_run(tiny("data.alpha=1.0")) != name_run(tiny())
 
 
 PLAIN = "defense.clusters=2", "defense.ballot_floor=0.25"
@@ -112,8 +112,8 @@ def test_a_setting_that_was_added_later_renames_only_the_runs_that_use_it(
     unaware = without(tiny(f"defense.name={name}", default).settings(), {*ADDED, "ballot_floor"})
     digest = hashlib.sha256(json.dumps(unaware, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     monkeypatch.setitem(ADDED, "ballot_floor", 0.5)
-    assert run_name(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
-    assert not run_name(tiny(f"defense.name={name}", other)).endswith(digest[:8])
+    assert name_run(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
+    assert not name_run(tiny(f"defense.name={name}", other)).endswith(digest[:8])
 
 
 def without(settings: Any, names: set[str]) -> Any:
@@ -129,13 +129,13 @@ def test_the_records_that_are_kept_have_the_names_that_their_settings_give() -> 
     kept = sorted((ROOT / "benchmarks" / "results" / "paper").glob("*/run.json"))
     settings = {file.parent.name: json.loads(file.read_text(encoding="utf-8"))["settings"] for file in kept}
     assert len(settings) > 100
-    assert [name for name, given in settings.items() if run_name(Experiment.parse(given)) != name] == []
+    assert [name for name, given in settings.items() if name_run(Experiment.parse(given)) != name] == []
 
 
 def test_a_name_from_elsewhere_leads_to_no_other_folder(tiny: MakeExperiment) -> None:
     experiment = tiny()
     other = experiment.model_copy(update={"defense": experiment.defense.model_copy(update={"name": "../x y"})})
-    assert run_name(other).startswith("mnist-sample-cba-.._x_y-3-")
+    assert name_run(other).startswith("mnist-sample-cba-.._x_y-3-")
 
 
 def test_blocks_and_grids_share_the_runs_that_they_have_in_common(tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ FAULTS = {
     ),
     "unknown preset": ('"demo"', '"cpu/mnst"', "'cpu/mnst' is neither a preset nor a file; did you mean 'cpu/mnist'?"),
     "no preset": ('preset = "demo"', "", "block 1.preset is missing"),
-    "empty presets": ('"demo"', "[]", "block 1 varies preset over nothing"),
+    "empty presets": ('"demo"', "[]", "axis 'preset' of block 1 is empty"),
     "preset of another kind": ('"demo"', "3", "block 1.preset = 3 should be a valid list"),
-    "empty axis": ("[1, 2]", "[]", "block 1 varies seed over nothing"),
-    "no list": ("[1, 2]", "1", "block 1 varies seed over 1, which is no list"),
-    "a list in a list": ("[1, 2]", "[[1]]", "block 1 varies seed over [1], which is no number, text, true or false"),
-    "twice": ("[1, 2]", "[1, 2, 1]", "block 1 has seed = 1 twice"),
-    "preset twice": ('"demo"', '["demo", "demo"]', "block 1 has preset = 'demo' twice"),
+    "empty axis": ("[1, 2]", "[]", "axis 'seed' of block 1 is empty"),
+    "no list": ("[1, 2]", "1", "axis 'seed' of block 1 must be a list, got 1"),
+    "a list in a list": ("[1, 2]", "[[1]]", "axis 'seed' of block 1 must hold numbers, strings or booleans, got [1]"),
+    "twice": ("[1, 2]", "[1, 2, 1]", "axis 'seed' of block 1 has 1 twice"),
+    "preset twice": ('"demo"', '["demo", "demo"]', "axis 'preset' of block 1 has 'demo' twice"),
     "set and varied": ('"training.epochs" = 1', "seed = 1", "block 1 both sets and varies seed"),
     "unknown value": ('"krum"', '"krumm"', "defense.name = 'krumm' is not known; did you mean 'krum'?"),
     "unknown key": ("[table]", "[tabel]", "tabel is not known in a grid; did you mean 'table'?"),
@@ -204,7 +204,7 @@ FAULTS = {
     "unknown first": ("[table]", 'first = ["kram"]\n[table]', "first = 'kram' is not known; did you mean 'krum'?"),
     "no blocks": (SMALL[SMALL.index("[[grid]]") :], "", "grid is missing"),
     "blocks of another kind": (SMALL[SMALL.index("[[grid]]") :], "[grid]", "grid = {} should be a valid list"),
-    "too many": ("[1, 2]", str(list(range(5001))), "mine has 10,002 runs, more than 10,000"),
+    "too many": ("[1, 2]", str(list(range(5001))), "mine has 10,002 runs; the maximum is 10,000"),
 }
 
 
@@ -240,7 +240,7 @@ def test_a_grid_that_is_not_there_is_refused_with_what_may_be_meant() -> None:
     ["a", 'a "b"\n\\', "é😀", 3, -2.5, 1e-7, 1e22, float("inf"), True, [1, [2.0, "x"]], {"a b": {"c": [False]}}],
 )
 def test_a_value_survives_being_written(value: Any) -> None:
-    path, read = parse_assignment(f"a.b={as_toml(value)}")
+    path, read = parse_assignment(f"a.b={format_toml(value)}")
     assert (path, read, type(read)) == ("a.b", value, type(value))
 
 
@@ -282,7 +282,7 @@ SMALLER = {
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Grid]:
     """All shipped grids, each read once."""
-    return {name: read_grid(name) for name in grids()}
+    return {name: read_grid(name) for name in describe_grids()}
 
 
 def test_shipped_grids_have_a_run_for_every_cell_and_seed(shipped: dict[str, Grid]) -> None:
@@ -358,6 +358,6 @@ def test_every_published_number_has_its_runs(shipped: dict[str, Grid], key: str)
 
 
 def test_every_grid_is_listed_with_what_it_is() -> None:
-    listed = grids()
+    listed = describe_grids()
     assert {name.partition("/")[2] for name in listed} == {*SIZES, *SMALLER}
     assert all(title and not re.search(r"[#.]", title) for title in listed.values())

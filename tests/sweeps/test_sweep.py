@@ -13,9 +13,9 @@ from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.run import run
 from snowball.sweeps import lock
 from snowball.sweeps.grid import Grid, PlannedRun, read_grid
-from snowball.sweeps.lock import alone, belonging
+from snowball.sweeps.lock import exclusive_lock, shared_lock
 from snowball.sweeps.progress import Estimate
-from snowball.sweeps.sweep import News, fault_of, prepare, sweep
+from snowball.sweeps.sweep import JobEvent, describe_failure, prepare_sweep, run_sweep
 
 SEEDS = FINE + "seed = [1, 2]\n"
 
@@ -28,15 +28,15 @@ class Pretending:
         self.played: list[str] = []
         self.closed = False
 
-    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[News]:
+    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[JobEvent]:
         try:
             for each in runs:
                 self.played.append(each.name)
-                yield News(each, 1, 1.0)
+                yield JobEvent(each, 1, 1.0)
                 fault = "it could not" if each.experiment.defense.name in self.failing else ""
                 if not fault:
                     list(run(each.experiment, folder / each.name))
-                yield News(each, 2, 1.0, True, fault)
+                yield JobEvent(each, 2, 1.0, True, fault)
         finally:
             self.closed = True
 
@@ -52,7 +52,7 @@ def failed(folder: Path) -> dict[str, str]:
 
 
 def test_the_manifest_is_there_before_anything_is_played(grid: Grid, tmp_path: Path) -> None:
-    plan = prepare(grid, tmp_path / "out")
+    plan = prepare_sweep(grid, tmp_path / "out")
     assert read_manifest(tmp_path / "out" / "sweeps" / "tiny.json") == grid.manifest()
     assert [each.name for each in plan.waiting] == [each.name for each in grid.runs]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["sweeps"]
@@ -60,40 +60,40 @@ def test_the_manifest_is_there_before_anything_is_played(grid: Grid, tmp_path: P
 
 def test_what_takes_long_waits_at_the_head_of_the_queue(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(f'first = ["krum"]\n{block(SEEDS)}', encoding="utf-8")
-    plan = prepare(read_grid(tmp_path / "tiny.toml"), tmp_path / "out")
+    plan = prepare_sweep(read_grid(tmp_path / "tiny.toml"), tmp_path / "out")
     assert [each.experiment.defense.name for each in plan.waiting] == ["krum", "krum", "fedavg", "fedavg"]
 
 
 def test_a_shipped_grid_s_manifest_has_one_name(tmp_path: Path) -> None:
-    prepare(read_grid("cpu/updates"), tmp_path)
+    prepare_sweep(read_grid("cpu/updates"), tmp_path)
     assert [path.name for path in (tmp_path / "sweeps").iterdir()] == ["cpu-updates.json"]
 
 
 def test_what_failed_is_written_down_skipped_and_tried_again_when_asked(grid: Grid, tmp_path: Path) -> None:
     (tmp_path / "failed.json").write_text('{"of another grid": "long ago"}', encoding="utf-8")
     names = [each.name for each in grid.runs]
-    list(sweep(prepare(grid, tmp_path), tmp_path, Pretending("krum")))
+    list(run_sweep(prepare_sweep(grid, tmp_path), tmp_path, Pretending("krum")))
     sentences = {"of another grid": "long ago", names[2]: "it could not", names[3]: "it could not"}
     assert failed(tmp_path) == sentences
 
-    plan = prepare(grid, tmp_path)
+    plan = prepare_sweep(grid, tmp_path)
     assert [each.name for each in plan.done] == names[:2]
     assert [each.name for each in plan.skipped] == names[2:]
     assert not plan.waiting
 
-    retried = prepare(grid, tmp_path, retry=True)
+    retried = prepare_sweep(grid, tmp_path, retry=True)
     assert [each.name for each in retried.waiting] == names[2:]
-    heard = sweep(retried, tmp_path, Pretending())
-    while not next(heard).ended:
+    events = run_sweep(retried, tmp_path, Pretending())
+    while not next(events).ended:
         assert failed(tmp_path) == sentences  # a retry that is stopped has not succeeded
     assert failed(tmp_path) == {"of another grid": "long ago", names[3]: "it could not"}
-    list(heard)
+    list(events)
     assert failed(tmp_path) == {"of another grid": "long ago"}
-    assert len(prepare(grid, tmp_path).done) == 4
+    assert len(prepare_sweep(grid, tmp_path).done) == 4
 
 
 def test_where_nothing_failed_nothing_is_said(grid: Grid, tmp_path: Path) -> None:
-    list(sweep(prepare(grid, tmp_path), tmp_path, Pretending()))
+    list(run_sweep(prepare_sweep(grid, tmp_path), tmp_path, Pretending()))
     assert not (tmp_path / "failed.json").exists()
 
 
@@ -101,16 +101,16 @@ def test_a_run_that_succeeded_elsewhere_has_not_failed(grid: Grid, tmp_path: Pat
     first = grid.runs[0]
     (tmp_path / "failed.json").write_text(json.dumps({first.name: "once"}), encoding="utf-8")
     list(run(first.experiment, tmp_path / first.name))
-    plan = prepare(grid, tmp_path)
+    plan = prepare_sweep(grid, tmp_path)
     assert (plan.done, plan.skipped, plan.failed) == ((first,), (), {})
     assert failed(tmp_path) == {}
 
 
 def test_closing_a_sweep_stops_the_player(grid: Grid, tmp_path: Path) -> None:
     play = Pretending()
-    heard = sweep(prepare(grid, tmp_path), tmp_path, play)
-    next(heard)
-    heard.close()
+    events = run_sweep(prepare_sweep(grid, tmp_path), tmp_path, play)
+    next(events)
+    events.close()
     assert play.closed
     assert play.played == [grid.runs[0].name]
 
@@ -122,9 +122,9 @@ def test_a_folder_that_holds_another_run_or_none_to_be_read_has_failed_and_the_o
     list(run(other.experiment, tmp_path / one.name))
     (tmp_path / torn.name).mkdir()
     (tmp_path / torn.name / "run.json").write_text('{"sett', encoding="utf-8")
-    plan = prepare(grid, tmp_path)
+    plan = prepare_sweep(grid, tmp_path)
     assert (plan.skipped, plan.waiting) == ((one, torn), (other, last))
-    list(sweep(plan, tmp_path, Pretending()))
+    list(run_sweep(plan, tmp_path, Pretending()))
     assert set(failed(tmp_path)) == {one.name, torn.name}
     assert f"{one.name} was started with seed = 2 and not 1: " in failed(tmp_path)[one.name]
     assert "run.json is not valid JSON" in failed(tmp_path)[torn.name]
@@ -135,87 +135,87 @@ def test_a_run_whose_summary_is_of_another_version_gets_a_new_one(grid: Grid, tm
     list(run(first.experiment, tmp_path / first.name))
     summary = (tmp_path / first.name / "summary.json").read_bytes()
     (tmp_path / first.name / "summary.json").write_text("{}", encoding="utf-8")
-    assert first in prepare(grid, tmp_path).waiting
+    assert first in prepare_sweep(grid, tmp_path).waiting
     assert list(run(first.experiment, tmp_path / first.name, resume=True)) == []
     assert (tmp_path / first.name / "summary.json").read_bytes() == summary
-    assert first in prepare(grid, tmp_path).done
+    assert first in prepare_sweep(grid, tmp_path).done
 
 
 @pytest.mark.parametrize("content", ["[]", '{"a": 1}'])
 def test_a_list_of_failures_that_is_none_is_refused(grid: Grid, tmp_path: Path, content: str) -> None:
     (tmp_path / "failed.json").write_text(content, encoding="utf-8")
     with pytest.raises(RunError, match=r"failed\.json must hold one sentence per failed run: move it away"):
-        prepare(grid, tmp_path)
+        prepare_sweep(grid, tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(grid: Grid, tmp_path: Path) -> None:
     (tmp_path / "sweeps").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="sweeps cannot be used: File exists"):
-        prepare(grid, tmp_path)
+        prepare_sweep(grid, tmp_path)
 
 
 def test_a_fault_nobody_foresaw_is_one_line_with_its_kind() -> None:
-    assert fault_of(RunError("it is so")) == "it is so"
-    assert fault_of(ValueError("two\n  lines")) == "ValueError: two lines"
+    assert describe_failure(RunError("it is so")) == "it is so"
+    assert describe_failure(ValueError("two\n  lines")) == "ValueError: two lines"
 
 
 def test_two_sweeps_in_a_folder_are_one_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
-    with alone(tmp_path):
+    monkeypatch.setattr(lock, "TIMEOUT_SECONDS", 0.0)
+    with exclusive_lock(tmp_path):
         with (
-            pytest.raises(RunError, match=f"^another sweep is at work in {tmp_path}: wait for its end"),
-            alone(tmp_path),
+            pytest.raises(RunError, match=f"^another sweep is using {tmp_path}: wait until it ends"),
+            exclusive_lock(tmp_path),
         ):
             pass
-        with alone(tmp_path / "elsewhere"):
+        with exclusive_lock(tmp_path / "elsewhere"):
             pass
-    with alone(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
 def test_a_run_that_outlives_its_sweep_keeps_the_next_one_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(lock, "TIMEOUT_SECONDS", 0.0)
     with ExitStack() as stack:
-        with alone(tmp_path):
+        with exclusive_lock(tmp_path):
             for _ in range(2):
-                stack.enter_context(belonging(tmp_path))
-        with pytest.raises(RunError, match="another sweep is at work"), alone(tmp_path):
+                stack.enter_context(shared_lock(tmp_path))
+        with pytest.raises(RunError, match="another sweep is using"), exclusive_lock(tmp_path):
             pass
-    with alone(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
 def test_a_run_does_not_begin_in_a_folder_that_another_sweep_has_taken(tmp_path: Path) -> None:
     with lock.open_lock(tmp_path) as file, ExitStack() as stack:
-        assert lock.have(file, lock.fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another sweep is at work"):
-            stack.enter_context(belonging(tmp_path))
+        assert lock.try_lock(file, lock.fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another sweep is using"):
+            stack.enter_context(shared_lock(tmp_path))
 
 
 def test_the_time_that_is_left_follows_the_rounds_of_each_kind(grid: Grid) -> None:
     fedavg, _, krum, _ = grid.runs
     estimate = Estimate(grid.runs)
     assert (estimate.rounds, estimate.seconds(2)) == (8, None)
-    estimate.hear(News(fedavg, 1, 3.0))
+    estimate.update(JobEvent(fedavg, 1, 3.0))
     assert estimate.seconds(1) == 7 * 3.0  # nothing is known of the other kind
-    estimate.hear(News(krum, 1, 4.0))
+    estimate.update(JobEvent(krum, 1, 4.0))
     assert estimate.seconds(1) == 3 * 3.0 + 3 * 4.0
     assert estimate.seconds(2) == (3 * 3.0 + 3 * 4.0) / 2
     assert estimate.seconds(100) == 2 * 4.0  # of the run of the slow kind that has not begun
-    estimate.hear(News(krum, 1, 0.0, True, "it could not"))
+    estimate.update(JobEvent(krum, 1, 0.0, True, "it could not"))
     assert estimate.seconds(1) == 3 * 3.0 + 2 * 4.0
     assert (estimate.ended, estimate.failed) == (1, 1)
 
 
-def test_what_was_not_heard_of_lasts_as_others_on_the_same_data(tmp_path: Path) -> None:
+def test_a_kind_without_a_finished_round_lasts_as_others_on_the_same_data(tmp_path: Path) -> None:
     text = f'[[grid]]\npreset = ["demo", "cpu/mnist"]\nset = {{ rounds = 2 }}\n{FINE}'
     (tmp_path / "two.toml").write_text(text, encoding="utf-8")
     runs = read_grid(tmp_path / "two.toml").runs
     estimate = Estimate(runs)
     slow, _, *quick = sorted(runs, key=lambda planned: planned.experiment.data.name == "mnist")
-    estimate.hear(News(slow, 1, 10.0))
+    estimate.update(JobEvent(slow, 1, 10.0))
     for each in quick:
-        estimate.hear(News(each, 1, 1.0))
+        estimate.update(JobEvent(each, 1, 1.0))
     assert estimate.seconds(1) == 3 * 10.0 + 2 * 1.0
 
 

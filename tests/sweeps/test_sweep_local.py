@@ -16,13 +16,13 @@ from tiny_grids import FINE, IMPOSSIBLE, REFUSED, block
 from snowball.records.run import RunFolder
 from snowball.sim.engines.forkserver import warm
 from snowball.sim.run import is_finished, run
-from snowball.sweeps.executors.local import SideBySide, leave_with_parent, start
+from snowball.sweeps.executors.local import LocalExecutor, leave_with_parent, start_job
 from snowball.sweeps.grid import PlannedRun, read_grid
-from snowball.sweeps.lock import LOCK, alone
+from snowball.sweeps.lock import LOCK_FILE, exclusive_lock
 
 TITLE = "# Some runs of seconds\n"
 SEEDS = FINE + "seed = [1, 2]\n"
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -58,26 +58,26 @@ def expected(grid: Path, out: Path) -> dict[str, list[dict[str, Any]]]:
 
 def test_runs_side_by_side_are_those_one_after_the_other(fine: Path, tmp_path: Path) -> None:
     runs = read_grid(fine).runs
-    news = list(SideBySide(2)(runs, tmp_path / "out"))
-    assert sorted(each.run.name for each in news if each.ended) == sorted(planned.name for planned in runs)
-    assert not any(each.fault for each in news)
-    first = [each for each in news if each.run == runs[0]]
+    events = list(LocalExecutor(2)(runs, tmp_path / "out"))
+    assert sorted(each.run.name for each in events if each.ended) == sorted(planned.name for planned in runs)
+    assert not any(each.fault for each in events)
+    first = [each for each in events if each.run == runs[0]]
     assert [each.round for each in first] == [1, 2, 3, 3, 3]  # then that it is done, and the end
     assert [each.pace > 0 for each in first] == [True, True, True, False, False]
     assert timeless(tmp_path / "out") == expected(fine, tmp_path / "serial")
 
 
 def test_no_more_are_played_at_a_time_than_asked_for(fine: Path, tmp_path: Path) -> None:
-    news = list(SideBySide(1)(read_grid(fine).runs, tmp_path))
-    turns = [each.run.name for each in news]
+    events = list(LocalExecutor(1)(read_grid(fine).runs, tmp_path))
+    turns = [each.run.name for each in events]
     assert turns == sorted(turns, key=turns.index)
     assert len(set(turns)) == 4
 
 
 def test_a_run_that_is_refused_lets_the_others_go_on(mixed: Path, tmp_path: Path) -> None:
     runs = read_grid(mixed).runs
-    news = [each for each in SideBySide(2)(runs, tmp_path / "out") if each.ended]
-    assert {each.run.name: each.fault for each in news if each.fault} == {runs[0].name: REFUSED}
+    events = [each for each in LocalExecutor(2)(runs, tmp_path / "out") if each.ended]
+    assert {each.run.name: each.fault for each in events if each.fault} == {runs[0].name: REFUSED}
     assert all(is_finished(tmp_path / "out" / planned.name, planned.experiment) for planned in runs[1:])
 
 
@@ -86,14 +86,14 @@ def first_of(grid: Path) -> PlannedRun:
 
 
 def test_a_process_that_is_killed_is_a_sentence(fine: Path, tmp_path: Path) -> None:
-    playing = start(first_of(fine), tmp_path)
-    assert not playing.listen().ended
-    os.kill(playing.process.pid or 0, signal.SIGKILL)
-    while not (news := playing.listen()).ended:
+    job = start_job(first_of(fine), tmp_path)
+    assert not job.receive().ended
+    os.kill(job.process.pid or 0, signal.SIGKILL)
+    while not (event := job.receive()).ended:
         pass
-    playing.line.close()
-    assert news.fault == (
-        f"its process was killed by signal 9 after round {news.round} of 3; is there memory enough for so many jobs?"
+    job.connection.close()
+    assert event.fault == (
+        f"its process was killed by signal 9 after round {event.round} of 3; is there enough memory for so many jobs?"
     )
 
 
@@ -101,7 +101,7 @@ def test_a_fault_nobody_foresaw_is_a_sentence_with_its_kind(fine: Path, tmp_path
     planned = first_of(fine)
     RunFolder.create(tmp_path / planned.name, {"settings": planned.experiment.settings()})
     (tmp_path / planned.name / "checkpoint").write_text("no folder", encoding="utf-8")
-    *_, last = SideBySide(1)([planned], tmp_path)
+    *_, last = LocalExecutor(1)([planned], tmp_path)
     assert last.ended
     assert last.fault.startswith("FileExistsError: [Errno 17] File exists: ")
 
@@ -113,16 +113,16 @@ def test_a_process_ends_with_its_parent_even_in_a_long_round() -> None:
     process.start()
     theirs.close()
     ours.close()
-    process.join(PATIENCE)
+    process.join(TIMEOUT_SECONDS)
     assert process.exitcode == 1
 
 
 def test_closing_leaves_nobody_behind(fine: Path, tmp_path: Path) -> None:
     runs = read_grid(fine).runs
-    playing = SideBySide(2)(runs, tmp_path)
-    next(playing)
+    running = LocalExecutor(2)(runs, tmp_path)
+    next(running)
     assert holders(tmp_path)
-    playing.close()
+    running.close()
     assert not holders(tmp_path)
 
 
@@ -131,7 +131,7 @@ def holders(out: Path) -> list[int]:
     found = []
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            if link.readlink() == out / LOCK:
+            if link.readlink() == out / LOCK_FILE:
                 found.append(int(link.parts[2]))
         except OSError:
             continue
@@ -148,14 +148,14 @@ def test_a_sweep_says_what_came_of_it_and_tries_again_when_asked(call: Call, mix
     code, output, errors = call("sweep", mixed, "--out", out, "--jobs", "2")
     assert (code, errors) == (1, "")
     lines = output.splitlines()
-    assert lines[0] == "Some runs of seconds: 0 runs are done, 5 are to be played"
+    assert lines[0] == "Some runs of seconds: 0 runs are done, 5 to do"
     assert len(lines) == 1 + 5 + 2  # one a run and not one a round
     assert sum(" in its best round" in line for line in lines) == 4
     (failure,) = (line for line in lines if " failed: " in line)
     assert failure.endswith(f": {REFUSED}")
     assert lines[-2:] == [
         f"4 of 5 runs are in {out}",
-        f"1 failed; {out / 'failed.json'} says why; --retry plays them again",
+        f"1 failed; {out / 'failed.json'} says why; --retry runs them again",
     ]
     assert list(json.loads((out / "failed.json").read_text(encoding="utf-8")).values()) == [REFUSED]
 
@@ -163,7 +163,7 @@ def test_a_sweep_says_what_came_of_it_and_tries_again_when_asked(call: Call, mix
     code, output, _ = call("sweep", mixed, "--out", out)
     assert code == 1
     assert output.startswith(
-        "Some runs of seconds: 4 runs are done, 1 failed before (--retry plays them), 0 are to be played\n"
+        "Some runs of seconds: 4 runs are done, 1 failed before (--retry runs them again), 0 to do\n"
     )
     code, output, _ = call("sweep", mixed, "--out", out, "--retry")
     assert code == 1
@@ -252,7 +252,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -278,7 +278,7 @@ def test_killed_without_warning_a_sweep_goes_on_to_the_same_records(
     killed.communicate()
     assert any(len(records) < 6 for records in timeless(out).values())
     again = begin(longer, out)  # at once, while runs of the first may still be there
-    _, errors = again.communicate(timeout=PATIENCE)
+    _, errors = again.communicate(timeout=TIMEOUT_SECONDS)
     assert (again.returncode, errors) == (0, "")
     assert timeless(out) == expected(longer, tmp_path / "whole")
     assert not (out / "failed.json").exists()
@@ -295,9 +295,9 @@ def test_stopped_a_sweep_says_how_it_goes_on_and_leaves_nobody_behind(
         os.killpg(stopped.pid, stop)  # a terminal sends it to the whole group
     else:
         stopped.send_signal(stop)
-    _, errors = stopped.communicate(timeout=PATIENCE)
+    _, errors = stopped.communicate(timeout=TIMEOUT_SECONDS)
     assert stopped.returncode == 130
-    assert errors == f"stopped; the same command goes on with what is in {out}\n"
+    assert errors == f"stopped; run the same command to continue; the runs so far are in {out}\n"
     assert not holders(out)
     assert not (out / "failed.json").exists()
 
@@ -306,9 +306,9 @@ def test_a_second_sweep_into_the_same_folder_is_refused(
     fine: Path, tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
 ) -> None:
     out = tmp_path / "out"
-    with alone(out):
+    with exclusive_lock(out):
         second = begin(fine, out)
-        _, errors = second.communicate(timeout=PATIENCE)
+        _, errors = second.communicate(timeout=TIMEOUT_SECONDS)
     assert second.returncode == 2
-    assert errors == f"snowball: another sweep is at work in {out}: wait for its end, or give another --out\n"
-    assert [file.name for file in out.iterdir()] == [LOCK]
+    assert errors == f"snowball: another sweep is using {out}: wait until it ends, or choose another --out\n"
+    assert [file.name for file in out.iterdir()] == [LOCK_FILE]

@@ -18,7 +18,7 @@ from snowball.sweeps.grid import read_grid
 
 pytest.importorskip("ray", reason="ray is not installed: `make test-flower` has an environment for it")
 
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def begin(grid: Path, out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=PATIENCE)
+    output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
     return process.returncode, output, errors
 
 
@@ -75,14 +75,14 @@ def test_runs_come_back_as_they_are_played_here(grid: Path, tmp_path: Path) -> N
 def test_stopped_it_says_how_it_goes_on_and_leaves_nobody_behind(grid: Path, tmp_path: Path) -> None:
     grid.write_text(grid.read_text(encoding="utf-8").replace("rounds = 2", "rounds = 2000"), encoding="utf-8")
     process = begin(grid, tmp_path / "out", "--jobs", "2")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not (tmp_path / "out" / "failed.json").exists():  # the first run ended, the second is played
         assert time.monotonic() < deadline
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     code, _, errors = finish(process)
     assert code == 130
-    assert errors == f"stopped; the same command goes on with what is in {tmp_path / 'out'}\n"
+    assert errors == f"stopped; run the same command to continue; the runs so far are in {tmp_path / 'out'}\n"
     while members(process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before a command needs it: `snowball --help` loads no torch."""
+"""The command line. A command imports what it needs when it runs: `snowball --help` loads no torch."""
 
 import errno
 import sys
@@ -13,26 +13,26 @@ from snowball.registry import IMPORT_FOLDERS
 
 __all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps"]
 
-SHOWN = 200
-"""Characters of a file's name that are said."""
+MAX_PATH_CHARS = 200
+"""Longer paths are cut in messages."""
 
 
 def main() -> None:
-    """The command `snowball`: what a user can fix is one line and exit code 2."""
-    IMPORT_FOLDERS[:] = ["."]  # where people write the module that they name as module:Class
+    """Run the command `snowball`; an error that the user can fix is one line and exit code 2."""
+    IMPORT_FOLDERS[:] = ["."]  # for module:Class
     try:
         app()
     except SnowballError as error:
-        fail(str(error))
+        exit_with(str(error))
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            fail("the disk is full; what is on it is whole: make room, then go on with --resume")
+            exit_with("the disk is full; all files are intact: make room, then continue with --resume")
         if error.filename is None:
             raise
-        fail(f"{str(error.filename)[:SHOWN]} cannot be used: {error.strerror}")
+        exit_with(f"{str(error.filename)[:MAX_PATH_CHARS]} cannot be used: {error.strerror}")
 
 
-def fail(sentence: str) -> NoReturn:
-    """Say what the user can fix, and leave."""
+def exit_with(sentence: str) -> NoReturn:
+    """Print an error and exit."""
     typer.echo(f"snowball: {sentence}", err=True)
     sys.exit(2)

@@ -1,4 +1,4 @@
-"""The application that commands register with, and what several of them use."""
+"""The application that commands register with, and options and functions that several commands share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,32 +10,32 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from rich.table import Table
 
-STOPPED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+EXIT_STOPPED = 130
+"""Exit code after Ctrl-C, as in shells."""
 
-WIDE = 180
-"""Characters that the table of runs needs for a row a run."""
+TABLE_CHARS = 180
+"""Width of the table that has one row per run."""
 
-ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
+COMMAND_ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
 
-Out = Annotated[Path | None, typer.Option(help="Folder for the results.")]
+Out = Annotated[Path | None, typer.Option(help="Output folder (default: runs/NAME-SEED).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Commands(TyperGroup):
-    """Commands in the order in which people need them, which Ctrl-C stops in words."""
+    """Lists commands in the order in which people need them, and ends on Ctrl-C without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
-        return sorted(super().list_commands(ctx), key=ORDER.index)
+        """Return the commands' names."""
+        return sorted(super().list_commands(ctx), key=COMMAND_ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run a command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("stopped; the same command starts again", err=True)
-            raise typer.Exit(STOPPED) from None
+            typer.echo("stopped; run the same command to start again", err=True)
+            raise typer.Exit(EXIT_STOPPED) from None
 
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ app = typer.Typer(
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if asked:
         from importlib import metadata
 
@@ -58,16 +58,16 @@ def show_version(asked: bool) -> None:
 
 
 @app.callback()
-def options(
+def handle_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Accept the options that come before a command."""
 
 
-def grid(lines: Sequence[Sequence[str]]) -> "Table":
-    """Lines of cells as a table, the first as its head; nothing in them is markup."""
+def build_table(lines: Sequence[Sequence[str]]) -> "Table":
+    """Build a table from rows of plain text; the first row is the header."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Audits of a guard."""
+"""The command `audit`: shows a guard's audit log."""
 
 import json
 import sys
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import WIDE, Json, app, grid
+from snowball.cli.application import TABLE_CHARS, Json, app, build_table
 
 if TYPE_CHECKING:
     from snowball.report import Audit
 
 
-@app.command()
-def audit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A guard's audit.")],
-    client: Annotated[str | None, typer.Option(metavar="ID", help="Show one client's history.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Write a page that opens offline.")] = None,
+@app.command("audit")
+def inspect_audit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A guard's audit log (JSON Lines).")],
+    client: Annotated[str | None, typer.Option(metavar="ID", help="Show the history of one client.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Write an HTML page that works offline.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say who a guard left out, and why."""
+    """Show which clients a guard left out, and why."""
     from snowball.records.audit import read_audit
     from snowball.report import Audit, write_audit
 
@@ -33,7 +33,7 @@ def audit(
 
 
 def show_audit(audit: "Audit", _: str, as_json: bool) -> None:
-    """Print what an audit amounts to."""
+    """Print a summary of an audit."""
     from rich.console import Console
 
     from snowball.report.audit import HEADERS
@@ -44,12 +44,12 @@ def show_audit(audit: "Audit", _: str, as_json: bool) -> None:
         return
     typer.echo("\n".join(filter(None, (audit_headline(audit), audit_story(audit)))))
     if audit.clients:
-        console = Console(width=None if sys.stdout.isatty() else WIDE)
-        console.print(grid([HEADERS, *(each.cells() for each in audit.clients)]))
+        console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
+        console.print(build_table([HEADERS, *(each.cells() for each in audit.clients)]))
 
 
 def show_client(audit: "Audit", client: str, as_json: bool) -> None:
-    """Print one client's history."""
+    """Print the history of one client."""
     from dataclasses import asdict
 
     from snowball.report.audit_prose import client_story, moment_line

@@ -1,4 +1,4 @@
-"""What this machine has of what runs need."""
+"""Checks that this machine has what runs need."""
 
 import tempfile
 from collections.abc import Callable
@@ -17,67 +17,67 @@ from snowball.sim.run import versions
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
-    fine: bool
+    passed: bool
     detail: str
 
 
-def examine() -> list[Finding]:
-    """Look at everything."""
-    return [checked(name, look) for name, look in CHECKS.items()]
+def run_checks() -> list[Finding]:
+    """Run all checks."""
+    return [run_check(name, check) for name, check in CHECKS.items()]
 
 
-def checked(name: str, look: Callable[[], str]) -> Finding:
-    """What a look gives, or the sentence that it fails with."""
+def run_check(name: str, check: Callable[[], str]) -> Finding:
+    """Run one check; its detail is what the check returns, or the error."""
     try:
-        return Finding(name, True, look())
+        return Finding(name, True, check())
     except (SnowballError, OSError) as error:
         return Finding(name, False, str(error))
 
 
-def software() -> str:
-    """Versions of what decides the numbers."""
+def describe_versions() -> str:
+    """List the versions that results depend on."""
     return ", ".join(f"{name} {version}" for name, version in versions().items())
 
 
-def processors() -> str:
-    """Cores to train on, and what else there is."""
+def describe_processors() -> str:
+    """Count cores, threads and GPUs."""
     gpu = "a GPU" if torch.cuda.is_available() else "no GPU"
     return f"{cores()} cores, {torch.get_num_threads()} torch threads, {gpu}"
 
 
-def data(name: str) -> str:
-    """Whether a data set can be read; one that is not here is no fault."""
-    place = locate_dataset(name)
-    if place is None:
-        return "not here"
+def check_dataset(name: str) -> str:
+    """Read a data set; one that is not on this machine passes."""
+    location = locate_dataset(name)
+    if location is None:
+        return "not on this machine"
     dataset = load_dataset(name)
-    return f"{len(dataset.train)} training and {len(dataset.test)} test samples in {place.path}"
+    return f"{len(dataset.train)} training and {len(dataset.test)} test samples in {location.path}"
 
 
-def cache() -> str:
-    """Whether downloads could be kept."""
-    return writable(get_cache_folder())
+def check_cache() -> str:
+    """Check that downloads can be cached."""
+    return check_writable(get_cache_folder())
 
 
-def scratch() -> str:
-    """Whether rows can be shared between processes."""
-    return writable(Path(tempfile.gettempdir()))
+def check_temporary_folder() -> str:
+    """Check the folder through which processes share rows."""
+    return check_writable(Path(tempfile.gettempdir()))
 
 
-def writable(folder: Path) -> str:
-    """A folder in which a file can be made."""
+def check_writable(folder: Path) -> str:
+    """Create a file in a folder, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         return str(folder)
 
 
 CHECKS: dict[str, Callable[[], str]] = {
-    "versions": software,
-    "processors": processors,
-    **{name: partial(data, name) for name in DATASETS},
-    "cache": cache,
-    "temporary files": scratch,
+    "versions": describe_versions,
+    "processors": describe_processors,
+    **{name: partial(check_dataset, name) for name in DATASETS},
+    "cache": check_cache,
+    "temporary files": check_temporary_folder,
 }

@@ -1,4 +1,4 @@
-"""What can be used by name, the data sets on this machine, and what triggers look like."""
+"""The commands `list`, `data` and `show`."""
 
 import json
 import sys
@@ -9,52 +9,52 @@ from typing import Annotated, Any
 
 import typer
 
-from snowball.cli.application import WIDE, Json, app
+from snowball.cli.application import TABLE_CHARS, Json, app
 from snowball.errors import DataError
 
 ENLARGED = 8
-"""Pixels in a file, across and down, for a pixel of a picture."""
+"""Width and height in a PNG file of one pixel of a sample."""
 
-data_app = typer.Typer(help="The data sets on this machine.", no_args_is_help=True)
+data_app = typer.Typer(help="Find and download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-show_app = typer.Typer(help="What things look like.", no_args_is_help=True)
+show_app = typer.Typer(help="Show a trigger.", no_args_is_help=True)
 app.add_typer(show_app, name="show")
 
 
-def described(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Name and summary of the entries of a table of classes or of data sets and models."""
+def describe_entries(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the name and summary of each entry of a registry."""
     for name, entry in table.items():
         summary = getattr(entry, "summary", None) or (entry.__doc__ or "").strip().partition("\n")[0]
         yield {"name": name, "summary": summary}
 
 
 def list_defenses() -> Iterable[dict[str, Any]]:
-    """The defenses and their settings."""
+    """List the defenses and their settings."""
     from snowball.defenses import DEFENSES
 
-    return chosen_from(DEFENSES)
+    return describe_choices(DEFENSES)
 
 
 def list_attacks() -> Iterable[dict[str, Any]]:
-    """The attacks, what they see, and their settings."""
+    """List the attacks, what they see, and their settings."""
     from snowball.attacks import ATTACKS
 
-    return (entry | {"view": ATTACKS[entry["name"]].knowledge} for entry in chosen_from(ATTACKS))
+    return (entry | {"view": ATTACKS[entry["name"]].knowledge} for entry in describe_choices(ATTACKS))
 
 
-def chosen_from(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
-    """The entries of a table whose entries have settings."""
-    from snowball.settings import own_fields
+def describe_choices(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the name, summary and settings of each entry of a registry."""
+    from snowball.settings import collect_fields
 
-    for entry in described(table):
-        yield entry | {"settings": list(own_fields(table[entry["name"]]))}
+    for entry in describe_entries(table):
+        yield entry | {"settings": list(collect_fields(table[entry["name"]]))}
 
 
 def list_datasets() -> Iterable[dict[str, Any]]:
-    """The data sets and where they are."""
+    """List the data sets and their locations."""
     from snowball.data import DATASETS, locate_dataset
 
-    for entry in described(DATASETS):
+    for entry in describe_entries(DATASETS):
         location, fault = None, None
         try:
             location = locate_dataset(entry["name"])
@@ -65,31 +65,31 @@ def list_datasets() -> Iterable[dict[str, Any]]:
 
 
 def list_models() -> Iterable[dict[str, Any]]:
-    """The models."""
+    """List the models."""
     from snowball.models import MODELS
 
-    return described(MODELS)
+    return describe_entries(MODELS)
 
 
 def list_triggers() -> Iterable[dict[str, Any]]:
-    """The triggers."""
+    """List the triggers."""
     from snowball.data.triggers import TRIGGERS
 
-    return described(TRIGGERS)
+    return describe_entries(TRIGGERS)
 
 
 def list_presets() -> Iterable[dict[str, Any]]:
-    """The presets."""
+    """List the presets."""
     from snowball.records.presets import describe_presets
 
     return ({"name": name, "summary": summary} for name, summary in describe_presets().items())
 
 
 def list_grids() -> Iterable[dict[str, Any]]:
-    """The grids."""
-    from snowball.sweeps.grid import grids
+    """List the grids."""
+    from snowball.sweeps.grid import describe_grids
 
-    return ({"name": name, "summary": summary} for name, summary in grids().items())
+    return ({"name": name, "summary": summary} for name, summary in describe_grids().items())
 
 
 LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
@@ -106,8 +106,8 @@ Kind = StrEnum("Kind", list(LISTS))  # type: ignore[misc]
 
 
 @app.command("list")
-def list_entries(kind: Annotated[Kind, typer.Argument()], as_json: Json = False) -> None:
-    """List what can be used by name."""
+def list_entries(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: Json = False) -> None:
+    """List defenses, attacks, data sets and everything else that has a name."""
     entries = list(LISTS[kind]())
     if as_json:
         typer.echo(json.dumps(entries, indent=2))
@@ -119,15 +119,17 @@ def list_entries(kind: Annotated[Kind, typer.Argument()], as_json: Json = False)
 
 
 @data_app.command("list")
-def data_list() -> None:
-    """Say where each data set is."""
+def show_data_locations() -> None:
+    """Show where each data set is on this machine."""
     for entry in list_datasets():
-        typer.echo(f"{entry['name']}: {entry['path'] or entry['fault'] or 'not here; it needs ' + entry['needs']}")
+        typer.echo(
+            f"{entry['name']}: {entry['path'] or entry['fault'] or 'not on this machine; it needs ' + entry['needs']}"
+        )
 
 
 @data_app.command("fetch")
-def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) -> None:
-    """Download a data set, unless it is here."""
+def download_dataset(name: Annotated[str, typer.Argument(help="A data set (see `snowball list datasets`).")]) -> None:
+    """Download a data set if it is not on this machine."""
     from snowball.data import fetch_dataset
 
     typer.echo(f"{name} is in {fetch_dataset(name).path}")
@@ -135,8 +137,8 @@ def data_fetch(name: Annotated[str, typer.Argument(help="A data set's name.")]) 
 
 @show_app.command("trigger")
 def show_trigger(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A trigger's name; `snowball list triggers`.")],
-    data: Annotated[str | None, typer.Option(help="The data set whose sample carries it.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A trigger (see `snowball list triggers`).")],
+    data: Annotated[str | None, typer.Option(help="Data set of the sample (default: a shipped one).")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the pictures to a file, too.")] = None,
 ) -> None:
     """Show a sample with and without a trigger."""
@@ -148,7 +150,7 @@ def show_trigger(
 
     preview = load_preview(name, data)
     picture = render_sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown
-    show(preview, Console(width=None if sys.stdout.isatty() else WIDE))
+    show(preview, Console(width=None if sys.stdout.isatty() else TABLE_CHARS))
     if png:
         write_bytes(png, picture)
         typer.echo(f"The picture is {png}.")

@@ -1,4 +1,4 @@
-"""Reports on runs and sweeps."""
+"""The command `report`: shows runs and sweeps."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import WIDE, app, grid
+from snowball.cli.application import TABLE_CHARS, app, build_table
 from snowball.errors import MissingExtra, RunError
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from snowball.report.figures import Figure
 
 RUN_WIDTH = 16
-"""Characters that a run with long names gets where the table has a column a run."""
+"""Maximum column width if the table has one column per run."""
 
 
-@app.command()
-def report(
-    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs and sweeps.")],
-    html: Annotated[Path | None, typer.Option(help="Write a page that opens offline.")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Show sweeps alone, beside the published numbers.")] = False,
+@app.command("report")
+def report_results(
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or sweeps.")],
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page that works offline.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Show only sweeps, next to the published numbers.")] = False,
     export: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write sweeps as CSV, Markdown, LaTeX and pictures.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write sweeps as CSV, Markdown, LaTeX and images.")
     ] = None,
 ) -> None:
-    """Show what runs and sweeps amount to."""
+    """Show the results of runs and sweeps."""
     from snowball.report import find_runs, read_sweeps, write_html
     from snowball.report.figures import figures_of
 
     for path in paths:
         if not path.is_dir():
-            raise RunError(f"there is no folder {path}")
+            raise RunError(f"{path} is not a folder")
     sweeps, faults = read_sweeps(paths)
-    noted = faults if sweeps or faults else None  # of runs alone, the first that cannot be used is an error
+    noted = faults if sweeps or faults else None  # without sweeps, the first unusable run is an error
     folders = find_runs(paths, noted) if html or not paper else []
     if not sweeps and (paper or export or not folders):
         raise RunError(faults[0] if faults else f"there is no sweep in {', '.join(map(str, paths))}")
@@ -65,7 +65,7 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
     from snowball.report.export.terminal import terminal_tables
     from snowball.report.tables import grid_of
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
     for sweep in sweeps:
         table = grid_of(sweep)
         console.print(Text(f"\n{sweep.name}: {table.title}", style="bold"))
@@ -77,7 +77,7 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
 def write_tables(
     sweeps: "Sequence[Sweep]", figures: "Sequence[Figure | None]", folder: Path, faults: list[str]
 ) -> None:
-    """Write the tables of sweeps and their figures to a folder; that pictures need an extra is one of the faults."""
+    """Write the tables and figures of sweeps to a folder; a missing extra for images is added to the faults."""
     from snowball.report.export.write import write_exports
 
     files = write_exports(sweeps, folder)
@@ -92,7 +92,7 @@ def write_tables(
 
 
 def show_faults(faults: Iterable[str]) -> None:
-    """Say what could not be reported."""
+    """Print what could not be reported."""
     from snowball.report.audit import visible
     from snowball.report.sweeps import LONGEST
 
@@ -101,7 +101,7 @@ def show_faults(faults: Iterable[str]) -> None:
 
 
 def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
-    """Print what the runs in these folders amount to."""
+    """Print the results of the runs in these folders."""
     from snowball.report import find_runs
 
     folders = find_runs(paths)
@@ -110,25 +110,27 @@ def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
 
 
 def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -> None:
-    """Print a table of runs; one that cannot be read is an error, or among the faults."""
+    """Print a table of runs; an unreadable run is added to the faults, or raised if there is no list of them."""
     from rich.console import Console
 
     from snowball.report import HEADERS, table
 
     rows = table(folders, faults)
     runs = [row.cells() for row in rows]
-    console = Console(width=None if sys.stdout.isatty() else WIDE + max((len(cells[0]) for cells in runs), default=0))
-    if console.width >= WIDE:
-        console.print(grid([HEADERS, *runs]))
+    console = Console(
+        width=None if sys.stdout.isatty() else TABLE_CHARS + max((len(cells[0]) for cells in runs), default=0)
+    )
+    if console.width >= TABLE_CHARS:
+        console.print(build_table([HEADERS, *runs]))
     else:
-        fitting = columns_in(console.width, HEADERS, runs) if runs else 1
+        fitting = count_fitting_runs(console.width, HEADERS, runs) if runs else 1
         for start in range(0, len(runs), fitting):
-            console.print(grid(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
+            console.print(build_table(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
     show_exceptions(rows)
 
 
 def show_exceptions(rows: "Iterable[Row]") -> None:
-    """Say which runs dropped clients, or left the model as it was."""
+    """Print which runs dropped clients or kept a round's old model."""
     from snowball.report.audit import visible
     from snowball.report.prose import describe_exceptions
     from snowball.report.sweeps import LONGEST
@@ -138,8 +140,8 @@ def show_exceptions(rows: "Iterable[Row]") -> None:
             typer.echo(visible(f"{row.name}: {said}", LONGEST))
 
 
-def columns_in(width: int, headers: Iterable[str], runs: Iterable[Iterable[str]]) -> int:
-    """How many runs, at least one, fit side by side behind their headers."""
-    edges = 3  # of a column: two spaces and a line
+def count_fitting_runs(width: int, headers: Iterable[str], runs: Iterable[Iterable[str]]) -> int:
+    """Return how many columns of runs fit beside the headers, at least one."""
+    edges = 3  # per column: two spaces and a line
     widest = min(RUN_WIDTH, max(len(cell) for cells in runs for cell in cells))
     return max(1, (width - 1 - max(map(len, headers)) - edges) // (widest + edges))

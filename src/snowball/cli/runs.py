@@ -1,4 +1,4 @@
-"""Runs: the demo, and any one experiment."""
+"""The commands `demo` and `run`."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import STOPPED, Out, app
+from snowball.cli.application import EXIT_STOPPED, Out, app
 from snowball.cli.reports import show_table
 from snowball.errors import SettingError
 from snowball.sim.engines.choice import Device, EngineName, choose
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from snowball.sim.federation import Federation
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def run_demo(
     out: Out = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew where there is a demo already.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing demo in the folder.")] = False,
 ) -> None:
-    """Run FedAvg against Snowball on the shipped sample, in minutes."""
+    """Compare FedAvg and Snowball on the shipped sample, in minutes."""
     engine = choose(EngineName.processes)
     from snowball.report import write_html
     from snowball.sim.presets import load
@@ -34,29 +34,35 @@ def demo(
     for defense in ("fedavg", "snowball"):
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
         experiment = load("demo", [f"seed={seed}", f"defense.name={defense}"])
-        advance(experiment, folder / defense, engine, True, overwrite)
+        run_to_end(experiment, folder / defense, engine, True, overwrite)
     folders = show_table([folder / "fedavg", folder / "snowball"])
     write_html(folders, folder / "report.html")
     typer.echo(f"The report is {folder / 'report.html'}: open it in a browser.")
 
 
-@app.command()
-def run(
-    source: Annotated[str, typer.Argument(metavar="PRESET|FILE", help="A preset's name or a TOML file.")],
+@app.command("run")
+def run_experiment(
+    source: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE", help="A preset (see `snowball list presets`) or a TOML file.")
+    ],
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting; can be given again.")
+        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting; repeatable.")
     ] = None,
     out: Out = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that train clients; all cores.")] = None,
-    engine: Annotated[EngineName | None, typer.Option(help="How clients are trained.")] = None,
-    chunk: Annotated[int | None, typer.Option(min=1, help="Clients that vmap trains at once; what fits.")] = None,
-    device: Annotated[Device, typer.Option(help="What they, and Snowball's VAE, are trained on.")] = Device.cpu,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: all cores).")] = None,
+    engine: Annotated[
+        EngineName | None, typer.Option(help="How to train clients (default: processes; vmap with --device cuda).")
+    ] = None,
+    chunk: Annotated[
+        int | None, typer.Option(min=1, help="Clients that vmap trains at once (default: as many as fit).")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="Device that trains clients and Snowball's VAE.")] = Device.cpu,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
 ) -> None:
     """Run one experiment."""
     if resume and overwrite:
-        raise SettingError("--resume goes on with a run and --overwrite replaces it: give one of them")
+        raise SettingError("--resume continues a run and --overwrite replaces it: give only one of them")
     chosen = choose(engine, device, workers, chunk)
     from snowball.records.presets import describe_presets
     from snowball.sim.presets import load
@@ -64,33 +70,33 @@ def run(
     experiment = load(source, assignments or ())
     name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
     folder = out or Path("runs") / f"{name}-{experiment.seed}"
-    advance(experiment, folder, chosen, resume, overwrite)
+    run_to_end(experiment, folder, chosen, resume, overwrite)
     show_table([folder])
 
 
-def advance(
+def run_to_end(
     experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
 ) -> None:
-    """Run an experiment to its end, and show how it goes."""
+    """Run an experiment to its end and show its progress."""
     from snowball.sim.run import is_finished, run
 
     if resume and not overwrite and is_finished(folder, experiment):
-        typer.echo(f"{folder} has all its {experiment.rounds} rounds already")
+        typer.echo(f"{folder} already has all of its {experiment.rounds} rounds")
         return
     rounds = run(experiment, folder, engine, resume and not overwrite, overwrite)
     try:
         show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:
-        again = "the same command" if resume else "the same command and --resume"
+        again = "the same command" if resume else "the same command plus --resume"
         typer.echo(f"stopped; resume with {again}; the rounds so far are in {folder}", err=True)
-        raise typer.Exit(STOPPED) from None
+        raise typer.Exit(EXIT_STOPPED) from None
 
 
 def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:
-    """Follow the rounds: with a bar on a terminal, with a line each elsewhere."""
+    """Show the rounds: as a progress bar on a terminal, else as one line per round."""
     if not sys.stdout.isatty():
         for record in rounds:
-            typer.echo(f"round {record['round']} of {total}: {line(record)}")
+            typer.echo(f"round {record['round']} of {total}: {describe_round(record)}")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -98,11 +104,11 @@ def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:
     with Progress(*columns, TextColumn("{task.description}")) as progress:
         task = progress.add_task("starting", total=total)
         for record in rounds:
-            progress.update(task, completed=record["round"], description=line(record))
+            progress.update(task, completed=record["round"], description=describe_round(record))
 
 
-def line(record: "RoundRecord") -> str:
-    """A round in a few words."""
+def describe_round(record: "RoundRecord") -> str:
+    """Summarise a round in one line."""
     text = f"accuracy {record['main_accuracy']:.1%}"
     if record["backdoor_accuracy"] is not None:
         text += f", backdoor {record['backdoor_accuracy']:.1%}"

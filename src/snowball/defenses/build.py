@@ -1,24 +1,26 @@
-"""Builds defenses from plain settings, such as TOML, JSON and an NVFlare job hold."""
+"""Builds defenses from plain settings, as in TOML, JSON or an NVFlare job."""
 
 import inspect
 from collections.abc import Collection
 
 from snowball.defenses import DEFENSES, Defense
-from snowball.settings import TOLD, Settings, complete, holds_parts, own_fields
+from snowball.settings import MALICIOUS_FIELD, Settings, collect_fields, complete_settings, holds_parts
 
 
-def defense_of(path: str, name: str, own: Settings) -> Defense:
-    """A defense by its name in the table, from those of its settings that are not the default."""
-    return assemble(name, complete(path, name, DEFENSES[name], own, DEFENSES))
+def make_defense(path: str, name: str, own: Settings) -> Defense:
+    """Build a defense by its name and settings; settings left out have their defaults."""
+    return assemble_defense(name, complete_settings(path, name, DEFENSES[name], own, DEFENSES))
 
 
-def assemble(name: str, own: Settings, malicious: Collection[str] = ()) -> Defense:
-    """A defense of all of its settings, and the defenses that it is made of; only Ideal is told who is malicious."""
+def assemble_defense(name: str, own: Settings, malicious: Collection[str] = ()) -> Defense:
+    """Build a defense and its members from complete settings; only `Ideal` is told who is malicious."""
     make = DEFENSES[name]
     settings = dict(own)
-    for field, (kind, _) in own_fields(make).items():
+    for field, (kind, _) in collect_fields(make).items():
         if holds_parts(kind):
-            settings[field] = tuple(assemble(part.pop("name"), part, malicious) for part in map(dict, own[field]))
-    told = {TOLD: malicious} if TOLD in inspect.signature(make).parameters else {}
+            settings[field] = tuple(
+                assemble_defense(part.pop("name"), part, malicious) for part in map(dict, own[field])
+            )
+    told = {MALICIOUS_FIELD: malicious} if MALICIOUS_FIELD in inspect.signature(make).parameters else {}
     defense: Defense = make(**settings, **told)
     return defense

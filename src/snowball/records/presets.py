@@ -7,7 +7,7 @@ from pathlib import Path
 
 from snowball.errors import SettingError
 from snowball.registry import suggest_name
-from snowball.settings import Choice, Settings, flat, layer
+from snowball.settings import Choice, Settings, apply_changes, flatten_settings
 
 PRESETS = resources.files("snowball").joinpath("presets")
 
@@ -44,5 +44,5 @@ def read_preset(source: str | Path, choices: Mapping[str, type[Choice]]) -> Sett
     if not isinstance(extended, str):
         raise SettingError(f"extends = {extended!r} in {source} is neither the name of a preset nor a file")
     former = read_preset(extended if extended in shipped else Path(source).parent / extended, choices)
-    choices_first = sorted(flat(own).items(), key=lambda change: change[0] not in choices)
-    return layer(former, choices_first, choices)
+    choices_first = sorted(flatten_settings(own).items(), key=lambda change: change[0] not in choices)
+    return apply_changes(former, choices_first, choices)

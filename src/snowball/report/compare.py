@@ -13,7 +13,7 @@ from snowball.report.audit import visible
 from snowball.report.data import COMPLETE
 from snowball.report.prose import listing
 from snowball.report.runs import ABSENT, setting_name
-from snowball.settings import flat
+from snowball.settings import flatten_settings
 
 UNSAID: dict[str, Any] = {
     "data.examples": None,
@@ -45,7 +45,10 @@ def differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Diffe
     """The settings that differ; with each run come the paths that its sweep varies, as the paper may."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for folder, varied in runs:
-        data, own = setting_name(folder.run, "data"), {**flat(folder.run.get("settings", {})), **_samples(folder.run)}
+        data, own = (
+            setting_name(folder.run, "data"),
+            {**flatten_settings(folder.run.get("settings", {})), **_samples(folder.run)},
+        )
         for path, value in read_paper_settings(data, setting_name(folder.run, "defense")).items():
             if path in own and path not in (*COORDINATES, *varied) and own[path] != value:
                 found.setdefault((path, _text(value), _text(own[path])), {})[data] = None
@@ -67,7 +70,7 @@ def read_paper_settings(data: str, defense: str) -> Mapping[str, Any]:
     peers = settings.pop("peers", {})
     if settings["defense"]["name"] != defense:
         settings["defense"] = peers.get(defense, {})
-    return UNSAID | {SAMPLES: COMPLETE[True]} | flat(settings)
+    return UNSAID | {SAMPLES: COMPLETE[True]} | flatten_settings(settings)
 
 
 def _text(value: Any) -> str:

@@ -11,11 +11,11 @@ from snowball.attacks import ATTACKS, Attack
 from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
-from snowball.defenses.build import assemble
+from snowball.defenses.build import assemble_defense
 from snowball.errors import SettingError
 from snowball.models import MODELS
 from snowball.registry import suggest_name
-from snowball.settings import Choice, Section, Settings, Table, known, sentence
+from snowball.settings import Choice, Section, Settings, Table, describe_fault, make_known_validator
 
 
 def no_attack() -> None:
@@ -27,17 +27,19 @@ class DataSettings(Choice):
 
     chooser: ClassVar[str] = "data.partition"
     table: ClassVar[Table] = PARTITIONS
-    name: Annotated[str, known("data.name", DATASETS)]
+    name: Annotated[str, make_known_validator("data.name", DATASETS)]
     clients: int = Field(ge=1)
     partition: str = "dirichlet-plain"
     examples: int | None = Field(default=None, ge=1)  # so many of the training examples, at random
-    tokeniser: Annotated[str, known("data.tokeniser", TOKENISERS)] = DEFAULT_TOKENISER  # cuts texts into words
+    tokeniser: Annotated[str, make_known_validator("data.tokeniser", TOKENISERS)] = (
+        DEFAULT_TOKENISER  # cuts texts into words
+    )
 
 
 class ModelSettings(Section):
     """What is trained."""
 
-    name: Annotated[str, known("model.name", MODELS)]
+    name: Annotated[str, make_known_validator("model.name", MODELS)]
 
 
 class TrainingSettings(Section):
@@ -86,7 +88,7 @@ class DefenseSettings(Choice):
 
     def build(self, malicious: Collection[str] = frozenset()) -> Defense:
         """The defense; only one that has a field for it is told who is malicious."""
-        return assemble(self.name, self.own, malicious)
+        return assemble_defense(self.name, self.own, malicious)
 
 
 class Experiment(Section):
@@ -122,7 +124,7 @@ class Experiment(Section):
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            raise SettingError(sentence(error)) from error
+            raise SettingError(describe_fault(error)) from error
 
     def settings(self) -> Settings:
         """All settings, defaults too, as plain JSON that `parse` reads."""

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from snowball.defenses import DEFENSES
-from snowball.defenses.build import defense_of
+from snowball.defenses.build import make_defense
 from snowball.errors import SettingError
 from snowball.records.presets import read_preset
-from snowball.settings import Settings, override, parse_assignment, require
+from snowball.settings import Settings, apply_assignments, parse_assignment, require_known
 from snowball.sim.experiment import CHOICES, Experiment
 
 
@@ -39,7 +39,7 @@ class Preset(NamedTuple):
 
     def experiment(self, assignments: Sequence[str]) -> Experiment:
         """The experiment with assignments over the settings."""
-        return Experiment.parse(override(with_peer(*self, assignments), assignments, CHOICES))
+        return Experiment.parse(apply_assignments(with_peer(*self, assignments), assignments, CHOICES))
 
 
 def check_peers(peers: Any) -> None:
@@ -49,7 +49,7 @@ def check_peers(peers: Any) -> None:
     for name, own in peers.items():
         if not isinstance(own, dict):
             raise SettingError(f"peers.{name} = {own!r} is a section of a defense's settings")
-        defense_of(f"peers.{name}", require("peers", name, DEFENSES), own)
+        make_defense(f"peers.{name}", require_known("peers", name, DEFENSES), own)
 
 
 def with_peer(settings: Settings, peers: Settings, assignments: Sequence[str]) -> Settings:

@@ -1,1 +1,1 @@
-"""Sweeps: grids of experiments, run into one folder and resumed where they stopped."""
+"""Sweeps: grids of experiments, run into one folder and resumed after an interruption."""

@@ -1,4 +1,4 @@
-"""What a grid's file holds: blocks of axes, and how a report shows what comes of them."""
+"""The format of a grid's file: blocks of axes, and how a report shows the results."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -8,11 +8,11 @@ from pydantic import Field, ValidationError, field_validator
 
 from snowball.errors import SettingError
 from snowball.registry import suggest_name, suggest_or_list
-from snowball.settings import Section, Settings, flat, sentence
+from snowball.settings import Section, Settings, describe_fault, flatten_settings
 
 
 class Block(Section):
-    """One product of a grid: presets or files, what is set in all of them, and what is varied."""
+    """One product of a grid: presets or files, the settings of all its runs, and the settings that vary."""
 
     preset: list[str]
     set: Settings = Field(default_factory=dict)
@@ -20,23 +20,23 @@ class Block(Section):
 
     @field_validator("preset", mode="before")
     @classmethod
-    def listed(cls, preset: Any) -> Any:
-        """One name is a list of one."""
+    def wrap_name(cls, preset: Any) -> Any:
+        """Turn one name into a list."""
         return [preset] if isinstance(preset, str) else preset
 
     @field_validator("set", "axes", mode="before")
     @classmethod
-    def by_paths(cls, settings: Any) -> Any:
-        """A path without quotation marks is a table in a table; it means the same."""
-        return flat(settings) if isinstance(settings, Mapping) else settings
+    def flatten_paths(cls, settings: Any) -> Any:
+        """Accept a path without quotation marks, which TOML reads as nested tables."""
+        return flatten_settings(settings) if isinstance(settings, Mapping) else settings
 
     def size(self) -> int:
-        """How many runs there are in it."""
+        """Return the number of runs."""
         return len(self.preset) * prod(map(len, self.axes.values()))
 
 
 class TableSettings(Section):
-    """How a report shows a sweep: paths of settings, and names of metrics."""
+    """A report's table: rows and columns are paths of settings, values are names of metrics."""
 
     rows: list[str] = Field(min_length=1)
     columns: list[str]
@@ -44,13 +44,13 @@ class TableSettings(Section):
 
 
 class GridFile(Section):
-    """All of a file.
+    """A whole file.
 
     Attributes:
-        published: the published numbers that stand beside, by a key of the report's.
-        first: the defenses whose runs take long; they are played first, so that nothing long is left alone at the end.
-        table: how a report shows the sweep.
-        figure: what it draws of it.
+        published: the report's key of the published numbers to compare with.
+        first: defenses whose runs take long; they start first, so that no long run is left alone at the end.
+        table: the report's table of the sweep.
+        figure: the report's figure of the sweep.
         grid: the blocks.
     """
 
@@ -61,60 +61,62 @@ class GridFile(Section):
     grid: list[Settings] = Field(min_length=1)
 
     def blocks(self) -> list[Block]:
-        """The blocks, checked but for what their runs will say of them."""
-        return [block_of(f"block {number}", block) for number, block in enumerate(self.grid, start=1)]
+        """Parse the blocks; their settings are checked when the runs are parsed."""
+        return [parse_block(f"block {number}", block) for number, block in enumerate(self.grid, start=1)]
 
     def paths(self, known: Mapping[str, Any]) -> list[str]:
-        """The settings, of those known, that table and figure name."""
+        """Return the known settings that the table and the figure name."""
         table = [*self.table.rows, *self.table.columns] if self.table else []
         for path in table:
             if path not in known:
                 raise SettingError(f"[table] names {path}, which no run has{suggest_name(path, known)}")
-        return [*table, *(text for text in texts(self.figure) if text in known)]
+        return [*table, *(text for text in find_texts(self.figure) if text in known)]
 
 
 Part = TypeVar("Part", bound=Section)
 
 
-def parse(model: type[Part], settings: Settings, place: str = "") -> Part:
-    """A part of a grid's file, checked."""
+def parse_section(model: type[Part], settings: Settings, section: str = "") -> Part:
+    """Parse a section of a grid's file."""
     for name in settings:
         if name not in model.model_fields:
-            raise SettingError(f"{name} is not known in {place or 'a grid'}{suggest_or_list(name, model.model_fields)}")
+            raise SettingError(
+                f"{name} is not known in {section or 'a grid'}{suggest_or_list(name, model.model_fields)}"
+            )
     try:
         return model.model_validate(settings)
     except ValidationError as error:
-        raise SettingError(sentence(error, place)) from error
+        raise SettingError(describe_fault(error, section)) from error
 
 
-def block_of(place: str, settings: Settings) -> Block:
-    """A block, with axes that can be varied over."""
-    block = parse(Block, settings, place)
+def parse_block(name: str, settings: Settings) -> Block:
+    """Parse a block and check its axes."""
+    block = parse_section(Block, settings, name)
     for path, values in {"preset": block.preset, **block.axes}.items():
-        check_axis(place, path, values)
+        check_axis(name, path, values)
     for path in block.axes:
         if path in block.set:
-            raise SettingError(f"{place} both sets and varies {path}")
+            raise SettingError(f"{name} both sets and varies {path}")
     return block
 
 
-def check_axis(place: str, path: str, values: Any) -> None:
-    """Refuse what cannot be varied over."""
+def check_axis(block: str, path: str, values: Any) -> None:
+    """Refuse an axis that is not a list of distinct plain values."""
     if not isinstance(values, list):
-        raise SettingError(f"{place} varies {path} over {values!r}, which is no list")
+        raise SettingError(f"axis {path!r} of {block} must be a list, got {values!r}")
     if not values:
-        raise SettingError(f"{place} varies {path} over nothing")
+        raise SettingError(f"axis {path!r} of {block} is empty")
     for number, value in enumerate(values):
         if not isinstance(value, str | int | float):
-            raise SettingError(f"{place} varies {path} over {value!r}, which is no number, text, true or false")
+            raise SettingError(f"axis {path!r} of {block} must hold numbers, strings or booleans, got {value!r}")
         if value in values[:number]:
-            raise SettingError(f"{place} has {path} = {value!r} twice")
+            raise SettingError(f"axis {path!r} of {block} has {value!r} twice")
 
 
-def texts(value: Any) -> Iterator[str]:
-    """All texts in a value of TOML."""
+def find_texts(value: Any) -> Iterator[str]:
+    """Yield all strings in a TOML value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):
         for entry in value.values() if isinstance(value, Mapping) else value:
-            yield from texts(entry)
+            yield from find_texts(entry)

@@ -1,6 +1,6 @@
-"""One sweep at a time in a folder: a lock that a sweep shares with its runs, so that it lasts until the last one ends.
+"""A lock that allows one sweep per folder. The sweep shares it with its runs, so it lasts until the last of them ends.
 
-The system lets go of it when a process ends, however that comes about.
+The operating system releases it when a process ends, even by a crash.
 """
 
 import fcntl
@@ -13,47 +13,47 @@ from typing import IO
 from snowball.errors import RunError
 from snowball.records.files import make_folder
 
-LOCK = ".lock"
+LOCK_FILE = ".lock"
 
-PATIENCE = 5.0
-"""Seconds for the runs of a sweep that was killed to notice."""
+TIMEOUT_SECONDS = 5.0
+"""How long to wait for the runs of a killed sweep to end."""
 
-PAUSE = 0.1
-"""Seconds between two tries."""
+RETRY_SECONDS = 0.1
+"""Pause between two attempts."""
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Keep other sweeps out of a folder."""
-    deadline = monotonic() + PATIENCE
+def exclusive_lock(folder: Path) -> Iterator[None]:
+    """Keep other sweeps out of a folder; this sweep's runs take the same lock with `shared_lock`."""
+    deadline = monotonic() + TIMEOUT_SECONDS
     with open_lock(folder) as file:
-        while not (have(file, fcntl.LOCK_EX) and have(file, fcntl.LOCK_SH)):  # alone first, then with its own runs
+        while not (try_lock(file, fcntl.LOCK_EX) and try_lock(file, fcntl.LOCK_SH)):  # then share it with our runs
             if monotonic() > deadline:
-                raise RunError(f"another sweep is at work in {folder}: wait for its end, or give another --out")
-            sleep(PAUSE)
+                raise RunError(f"another sweep is using {folder}: wait until it ends, or choose another --out")
+            sleep(RETRY_SECONDS)
         yield
 
 
 @contextmanager
-def belonging(folder: Path) -> Iterator[None]:
-    """Keep other sweeps out of a folder, as a run of the sweep that is at work there."""
+def shared_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock as a run of the sweep that uses it."""
     with open_lock(folder) as file:
-        if not have(file, fcntl.LOCK_SH):
-            raise RunError(f"another sweep is at work in {folder} by now")
+        if not try_lock(file, fcntl.LOCK_SH):
+            raise RunError(f"another sweep is using {folder} by now")
         yield
 
 
 def open_lock(folder: Path) -> IO[bytes]:
-    """The file that is locked, in a folder that is made for it."""
+    """Open the lock file; create the folder if needed."""
     make_folder(folder)
     try:
-        return (folder / LOCK).open("ab")
+        return (folder / LOCK_FILE).open("ab")
     except OSError as error:
-        raise RunError(f"{folder / LOCK} cannot be used: {error.strerror or error}") from error
+        raise RunError(f"{folder / LOCK_FILE} cannot be used: {error.strerror or error}") from error
 
 
-def have(file: IO[bytes], kind: int) -> bool:
-    """Whether a lock can be had at once; it is, then."""
+def try_lock(file: IO[bytes], kind: int) -> bool:
+    """Take the lock if it is free, and return whether that worked."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Playing a grid into a folder: what is done is skipped, what fails is written down, what was stopped goes on."""
+"""Runs a grid into a folder: skips finished runs, records failed ones, and resumes interrupted ones."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -12,14 +12,14 @@ from snowball.sim.run import is_finished
 from snowball.sweeps.grid import Grid, PlannedRun
 
 
-class News(NamedTuple):
-    """What is heard of a run.
+class JobEvent(NamedTuple):
+    """Progress of one run, or its end.
 
     Attributes:
-        round: the rounds that it has done.
-        pace: seconds that a round took, of those since it was last heard of; 0 where there was none.
-        ended: there is nothing more to hear.
-        fault: the sentence that it ended with, unless all went well.
+        round: rounds done so far.
+        pace: mean seconds per round since the last event; 0 if no round ended since then.
+        ended: this is the run's last event.
+        fault: one sentence on why the run failed; empty if it did not.
     """
 
     run: PlannedRun
@@ -29,29 +29,25 @@ class News(NamedTuple):
     fault: str = ""
 
 
-class Player(Protocol):
-    """Plays runs into a folder, several at a time.
-
-    Attributes:
-        jobs: how many at a time.
-    """
+class Executor(Protocol):
+    """Executes runs into a folder, `jobs` at a time."""
 
     jobs: int
 
-    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[News]:
-        """Play these runs, and tell of them; closing what this gives stops them."""
+    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[JobEvent]:
+        """Execute the runs and yield their events; closing the generator stops them."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to do for a grid.
+    """The runs of a grid by what remains to be done.
 
     Attributes:
-        done: the runs that are finished.
-        skipped: those that failed before and are not tried again.
-        waiting: those to be played.
-        failed: the sentences of all that failed, of other grids' runs, too.
+        done: finished runs.
+        skipped: runs that failed before and are not tried again.
+        waiting: runs to execute, in order.
+        failed: one sentence per failed run in the folder, of other grids too.
     """
 
     done: tuple[PlannedRun, ...]
@@ -60,52 +56,52 @@ class Plan:
     failed: dict[str, str]
 
 
-def prepare(grid: Grid, folder: Path, retry: bool = False) -> Plan:
-    """Look at what a folder holds of a grid, and leave the grid's manifest there."""
+def prepare_sweep(grid: Grid, folder: Path, retry: bool = False) -> Plan:
+    """Plan a grid from what the folder already holds, and write the grid's manifest there."""
     before = read_failed(folder)
-    done, unusable = look(grid, folder)
+    done, unusable = inspect_runs(grid, folder)
     failed = {name: before[name] for name in before if name not in done} | unusable
     skipped = set() if retry else failed.keys()
     write_manifest(folder, grid.manifest())
     return Plan(
         tuple(run for run in grid.runs if run.name in done),
         tuple(run for run in grid.runs if run.name in skipped),
-        tuple(run for run in grid.in_turn() if run.name not in done | skipped),
+        tuple(run for run in grid.order_runs() if run.name not in done | skipped),
         update_failed(folder, before, failed),
     )
 
 
-def look(grid: Grid, folder: Path) -> tuple[set[str], dict[str, str]]:
-    """The runs that are finished, and a sentence for every one whose folder cannot be used."""
+def inspect_runs(grid: Grid, folder: Path) -> tuple[set[str], dict[str, str]]:
+    """Return the names of finished runs, and one sentence per run whose folder cannot be used."""
     done, unusable = set(), {}
     for run in grid.runs:
         try:
             if is_finished(folder / run.name, run.experiment):
                 done.add(run.name)
         except RunError as error:
-            unusable[run.name] = fault_of(error)
+            unusable[run.name] = describe_failure(error)
     return done, unusable
 
 
-def sweep(plan: Plan, folder: Path, play: Player) -> Generator[News]:
-    """Play what waits; how a run ended is on disk before it is told."""
+def run_sweep(plan: Plan, folder: Path, execute: Executor) -> Generator[JobEvent]:
+    """Execute the waiting runs and yield their events; a failure is on disk before its event."""
     failed = plan.failed
-    with closing(play(plan.waiting, folder)) as heard:
-        for news in heard:
-            if news.ended:
-                others = {name: failed[name] for name in failed if name != news.run.name}
-                failed = update_failed(folder, failed, others | ({news.run.name: news.fault} if news.fault else {}))
-            yield news
+    with closing(execute(plan.waiting, folder)) as events:
+        for event in events:
+            if event.ended:
+                others = {name: failed[name] for name in failed if name != event.run.name}
+                failed = update_failed(folder, failed, others | ({event.run.name: event.fault} if event.fault else {}))
+            yield event
 
 
-def fault_of(error: Exception) -> str:
-    """What a run ended with, in one sentence."""
+def describe_failure(error: Exception) -> str:
+    """Return one sentence on why a run failed."""
     said = " ".join(str(error).split())
     return said if isinstance(error, SnowballError) else f"{type(error).__name__}: {said}"
 
 
 def update_failed(folder: Path, before: dict[str, str], failed: dict[str, str]) -> dict[str, str]:
-    """Write the sentences of the runs that failed, where they changed."""
+    """Write the failures if they changed, and return them."""
     if failed != before:
         write_failed(folder, failed)
     return failed

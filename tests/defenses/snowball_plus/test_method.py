@@ -8,7 +8,7 @@ from torch import Tensor
 
 from snowball.defenses import Context, SnowballPlus, Verdict
 from snowball.defenses.base import State
-from snowball.defenses.build import defense_of
+from snowball.defenses.build import make_defense
 from snowball.defenses.snowball_plus.ballots import (
     CAUTIOUS_ROUNDS,
     CROWD_LEAD,
@@ -252,8 +252,8 @@ def test_every_ballot_that_can_charge_can_be_left_out() -> None:
 
 def test_a_ballot_that_does_not_exist_is_refused_in_one_sentence(call: Callable[..., tuple[int, str, str]]) -> None:
     with pytest.raises(SettingError, match=r'defense\.without = "crowdz" should be .*crowd'):
-        defense_of("defense", "snowball-plus", {"without": ["crowdz"]})
-    assert defense_of("defense", "snowball-plus", {"without": ["crowd", "split"]}) == SnowballPlus(("crowd", "split"))
+        make_defense("defense", "snowball-plus", {"without": ["crowdz"]})
+    assert make_defense("defense", "snowball-plus", {"without": ["crowd", "split"]}) == SnowballPlus(("crowd", "split"))
     settings = ("--set", "defense.name=snowball-plus", "--set", 'defense.without=["crowdz"]')
     code, output, errors = call("run", "demo", *settings)
     assert (code, output) == (2, "")

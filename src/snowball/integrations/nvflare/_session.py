@@ -9,12 +9,12 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch import Tensor
 
 from snowball.defenses import DEFENSES, Defense
-from snowball.defenses.build import defense_of
+from snowball.defenses.build import make_defense
 from snowball.guard import AuditLog, Dropped, Guard, Judgement
 from snowball.integrations._bookkeeping import finish_round, resume_guard
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
-from snowball.settings import require
+from snowball.settings import require_known
 from snowball.updates import Arrays
 
 logger = getLogger("snowball")
@@ -62,7 +62,7 @@ class GuardSession:
 
 def build_defense(name: str, settings: Mapping[str, Any] | None) -> Defense:
     """Build a defense from its name in the table and settings of plain types."""
-    return defense_of("settings", require("defense", name, DEFENSES), dict(settings or {}))
+    return make_defense("settings", require_known("defense", name, DEFENSES), dict(settings or {}))
 
 
 def build_result(

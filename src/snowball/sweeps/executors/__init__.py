@@ -1,1 +1,1 @@
-"""Executors of a sweep's runs: processes on this machine, or tasks on a Ray cluster."""
+"""Executors of a sweep's runs: in processes on this machine, or as tasks on a Ray cluster."""

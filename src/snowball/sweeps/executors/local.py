@@ -1,4 +1,4 @@
-"""Runs side by side on this machine, each in a process of its own, which has one thread and ends with its parent."""
+"""Executes runs in parallel on this machine, each in its own process, which has one thread and ends with its parent."""
 
 import json
 import os
@@ -22,113 +22,115 @@ from snowball.sim.engines.worker import GRACE
 from snowball.sim.experiment import Experiment
 from snowball.sim.run import run
 from snowball.sweeps.grid import PlannedRun
-from snowball.sweeps.lock import belonging
-from snowball.sweeps.sweep import News, fault_of
+from snowball.sweeps.lock import shared_lock
+from snowball.sweeps.sweep import JobEvent, describe_failure
 
 
 @dataclass(eq=False)
-class Playing:
-    """A run's process, the line from it, and what was last heard."""
+class RunningJob:
+    """A run's process, the connection from it, and its last message."""
 
     run: PlannedRun
     process: BaseProcess
-    line: Connection
-    heard: float
+    connection: Connection
+    updated: float
     round: int = 0
     finished: bool = False
     fault: str = ""
 
-    def listen(self) -> News:
-        """What there is to hear: a message, or that the line is broken."""
-        before, round, self.heard = self.heard, self.round, monotonic()
+    def receive(self) -> JobEvent:
+        """Read a message, or notice that the process ended."""
+        before, round, self.updated = self.updated, self.round, monotonic()
         try:
-            self.round, self.finished, self.fault = json.loads(self.line.recv_bytes())
+            self.round, self.finished, self.fault = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             self.process.join(GRACE)
-            return News(self.run, self.round, 0.0, True, "" if self.finished else self.fault or self.death())
-        return News(self.run, self.round, self.heard - before if self.round > round else 0.0)
+            return JobEvent(
+                self.run, self.round, 0.0, True, "" if self.finished else self.fault or self.describe_exit()
+            )
+        return JobEvent(self.run, self.round, self.updated - before if self.round > round else 0.0)
 
-    def death(self) -> str:
-        """How the process ended, where it did not say."""
+    def describe_exit(self) -> str:
+        """Say how the process ended, if it sent no reason."""
         code = self.process.exitcode
         how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
-        advice = "; is there memory enough for so many jobs?" if code == -signal.SIGKILL else ""
+        advice = "; is there enough memory for so many jobs?" if code == -signal.SIGKILL else ""
         return f"its process {how} after round {self.round} of {self.run.experiment.rounds}{advice}"
 
 
-class SideBySide:
-    """Plays so many runs at a time; each goes on where its checkpoint left it, however that came about."""
+class LocalExecutor:
+    """Executes `jobs` runs at a time; each resumes from its checkpoint, if it has one."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
 
-    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[News]:
-        """Play these runs, and tell of them; closing what this gives stops them."""
-        waiting, playing = iter(runs), dict[Any, Playing]()
+    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[JobEvent]:
+        """Execute the runs and yield their events; closing the generator stops them."""
+        waiting, running = iter(runs), dict[Any, RunningJob]()
         try:
             while True:
-                for each in islice(waiting, self.jobs - len(playing)):
-                    started = start(each, folder)
-                    playing[started.line] = started
-                if not playing:
+                for each in islice(waiting, self.jobs - len(running)):
+                    started = start_job(each, folder)
+                    running[started.connection] = started
+                if not running:
                     return
-                for line in wait(list(playing)):
-                    news = playing[line].listen()
-                    if news.ended:
-                        playing.pop(line).line.close()
-                    yield news
+                for connection in wait(list(running)):
+                    event = running[connection].receive()
+                    if event.ended:
+                        running.pop(connection).connection.close()
+                    yield event
         finally:
-            stop(playing.values())
+            stop_jobs(running.values())
 
 
-def start(planned: PlannedRun, folder: Path) -> Playing:
-    """A run on its way."""
+def start_job(planned: PlannedRun, folder: Path) -> RunningJob:
+    """Start a run's process."""
     context = warm()
     ours, theirs = context.Pipe()
     settings = planned.experiment.settings()
-    process = context.Process(target=play, args=(settings, str(folder / planned.name), theirs), daemon=True)
+    process = context.Process(target=run_job, args=(settings, str(folder / planned.name), theirs), daemon=True)
     process.start()
-    theirs.close()  # so that the line breaks when the process ends
-    return Playing(planned, process, ours, monotonic())
+    theirs.close()  # so that the connection closes when the process ends
+    return RunningJob(planned, process, ours, monotonic())
 
 
-def stop(playing: Collection[Playing]) -> None:
-    """End processes, by force if they do not go."""
-    for each in playing:
+def stop_jobs(jobs: Collection[RunningJob]) -> None:
+    """Terminate processes, and kill those that do not end."""
+    for each in jobs:
         each.process.terminate()
-    for each in playing:
+    for each in jobs:
         each.process.join(GRACE)
         each.process.kill()
         each.process.join()
-        each.line.close()
+        each.connection.close()
 
 
-def play(settings: Settings, path: str, line: Connection) -> None:
-    """A process's life: one run, from its checkpoint to its end; the line says how it goes."""
+def run_job(settings: Settings, path: str, connection: Connection) -> None:
+    """Execute one run in this process, from its checkpoint to its end, and send its progress."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    Thread(target=leave_with_parent, args=(line,), daemon=True).start()
+    Thread(target=leave_with_parent, args=(connection,), daemon=True).start()
     torch.set_num_threads(1)
     round = 0
     try:
-        with belonging(Path(path).parent):
+        with shared_lock(Path(path).parent):
             for record in run(Experiment.parse(settings), Path(path), resume=True):
                 round = record["round"]
-                tell(line, round)
-        tell(line, round, finished=True)
+                send_progress(connection, round)
+        send_progress(connection, round, finished=True)
     except Exception as error:
-        tell(line, round, fault=fault_of(error))
+        send_progress(connection, round, fault=describe_failure(error))
         if not isinstance(error, SnowballError):
-            raise  # whose traceback is for whoever wrote the code
+            raise  # a bug: its traceback helps whoever fixes it
 
 
-def tell(line: Connection, round: int, finished: bool = False, fault: str = "") -> None:
-    """Say how a run goes."""
-    line.send_bytes(json.dumps([round, finished, fault]).encode())
+def send_progress(connection: Connection, round: int, finished: bool = False, fault: str = "") -> None:
+    """Send a run's progress to the parent."""
+    connection.send_bytes(json.dumps([round, finished, fault]).encode())
 
 
-def leave_with_parent(line: Connection) -> None:
-    """End this process when nobody is left at the other end: it would write into a folder that others may take over."""
+def leave_with_parent(connection: Connection) -> None:
+    """End this process when its parent ends: another sweep may then use the folder."""
     try:
-        line.recv_bytes()  # which says nothing, ever
+        connection.recv_bytes()  # the parent never sends anything
     except (EOFError, OSError):
         os._exit(1)

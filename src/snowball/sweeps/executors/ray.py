@@ -1,4 +1,4 @@
-"""Runs as tasks on a Ray cluster: each is played in a temporary folder where a core is free, and sent back whole."""
+"""Executes runs as tasks on a Ray cluster, each in a temporary folder on one core, and copies their files back."""
 
 import json
 import os
@@ -19,53 +19,53 @@ from snowball.sim.engines.processes import cores
 from snowball.sim.engines.ray_cluster import QUIET, require_cluster
 from snowball.sim.experiment import Experiment
 from snowball.sweeps.grid import PlannedRun
-from snowball.sweeps.sweep import News, fault_of
+from snowball.sweeps.sweep import JobEvent, describe_failure
 
 try:
     import ray
 except ImportError as error:
     raise MissingExtra("--engine ray needs Ray: pip install 'snowball-fl[ray]'") from error
 
-SENT = (RUN, ROUNDS, SUMMARY)
-"""The files of a run that come back: the last says that the others are whole."""
+RESULT_FILES = (RUN, ROUNDS, SUMMARY)
+"""The files to copy back; the summary comes last and marks the others as complete."""
 
 
-class Answer(TypedDict):
-    """What comes of a task: a run's files, or the sentence that it ended with; and how long it took."""
+class JobResult(TypedDict):
+    """A task's result: the run's files or one sentence on why it failed, and its seconds."""
 
     files: dict[str, bytes]
     fault: str
     seconds: float
 
 
-class OnRay:
-    """Plays as many runs at a time as a cluster has cores, or as it is told; without an address, on a Ray of its own.
+class RayExecutor:
+    """Executes `jobs` runs at a time (default: the cluster's cores); starts a local Ray if there is no address.
 
-    A run that was stopped starts anew: what it had done is gone with its folder.
+    A run that was stopped starts again: its checkpoint is lost with its temporary folder.
     """
 
     def __init__(self, jobs: int | None = None, address: str | None = None) -> None:
         self.asked, self.address = jobs, address
         self.jobs = jobs or 1
 
-    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[News]:
-        """Play these runs, and tell of them; closing what this gives stops them."""
-        waiting, playing = iter(runs), dict[Any, PlannedRun]()
-        with connected(self.address, self.asked):
-            task = ray.remote(num_cpus=1)(play)
+    def __call__(self, runs: Sequence[PlannedRun], folder: Path) -> Generator[JobEvent]:
+        """Execute the runs and yield their events; closing the generator stops them."""
+        waiting, running = iter(runs), dict[Any, PlannedRun]()
+        with connect_to_cluster(self.address, self.asked):
+            task = ray.remote(num_cpus=1)(run_task)
             while True:
                 self.jobs = self.asked or max(1, int(ray.cluster_resources().get("CPU", 1)))  # machines come and go
-                for each in islice(waiting, max(0, self.jobs - len(playing))):
-                    playing[task.remote(json.dumps(each.experiment.settings()))] = each
-                if not playing:
+                for each in islice(waiting, max(0, self.jobs - len(running))):
+                    running[task.remote(json.dumps(each.experiment.settings()))] = each
+                if not running:
                     return
-                for reference in ray.wait(list(playing))[0]:
-                    yield received(playing.pop(reference), reference, folder)
+                for reference in ray.wait(list(running))[0]:
+                    yield receive_result(running.pop(reference), reference, folder)
 
 
 @contextmanager
-def connected(address: str | None, jobs: int | None) -> Iterator[None]:
-    """Be a driver of the cluster at an address, or of one of so many cores that is started for the purpose."""
+def connect_to_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
+    """Connect to the cluster at an address, or start a local one with a core per job."""
     given = f"--address {address!r}"
     require_cluster(address or "", given)
     os.environ.update(QUIET)
@@ -74,17 +74,17 @@ def connected(address: str | None, jobs: int | None) -> Iterator[None]:
     try:
         ray.init(address or "local", logging_level=CRITICAL, log_to_driver=False, **own)
     except (OSError, RuntimeError, ValueError) as error:
-        raise RunError(f"{given if address else 'a Ray of its own'} cannot be used: {first_line(error)}") from error
+        raise RunError(f"{given if address else 'a local Ray'} cannot be used: {get_first_line(error)}") from error
     if signal.getsignal(signal.SIGTERM) is not on_termination:
-        signal.signal(signal.SIGTERM, on_termination)  # Ray took it for itself
+        signal.signal(signal.SIGTERM, on_termination)  # Ray replaces it
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def play(settings: str) -> Answer:
-    """A task: one run, from its first round to its end."""
+def run_task(settings: str) -> JobResult:
+    """Execute one run, from its first round to its end."""
     import torch
 
     from snowball.sim.run import run
@@ -95,27 +95,27 @@ def play(settings: str) -> Answer:
         try:
             for _ in run(Experiment.parse(json.loads(settings)), Path(folder)):
                 pass
-            files = {name: (Path(folder) / name).read_bytes() for name in SENT}
+            files = {name: (Path(folder) / name).read_bytes() for name in RESULT_FILES}
         except Exception as error:
-            fault = fault_of(error)
+            fault = describe_failure(error)
     return {"files": files, "fault": fault, "seconds": monotonic() - started}
 
 
-def received(planned: PlannedRun, reference: Any, folder: Path) -> News:
-    """What came of a task, with its files in the run's folder."""
+def receive_result(planned: PlannedRun, reference: Any, folder: Path) -> JobEvent:
+    """Copy a task's files into the run's folder and return the run's last event."""
     try:
-        answer: Answer = ray.get(reference)
+        result: JobResult = ray.get(reference)
     except ray.exceptions.RayError as error:
-        return News(planned, 0, 0.0, True, f"its task was lost: {first_line(error)}")
-    if answer["fault"]:
-        return News(planned, 0, 0.0, True, answer["fault"])
+        return JobEvent(planned, 0, 0.0, True, f"its task was lost: {get_first_line(error)}")
+    if result["fault"]:
+        return JobEvent(planned, 0, 0.0, True, result["fault"])
     make_folder(folder / planned.name)
-    for name in SENT:
-        write_bytes(folder / planned.name / name, answer["files"][name])
+    for name in RESULT_FILES:
+        write_bytes(folder / planned.name / name, result["files"][name])
     rounds = planned.experiment.rounds
-    return News(planned, rounds, answer["seconds"] / rounds, True)
+    return JobEvent(planned, rounds, result["seconds"] / rounds, True)
 
 
-def first_line(error: Exception) -> str:
-    """The first line of what may be many."""
+def get_first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
