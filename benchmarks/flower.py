@@ -32,7 +32,7 @@ from machine import describe
 from snowball import defenses
 from snowball.data import load_dataset
 from snowball.integrations.flower import Guarded, GuardedFedAvg
-from snowball.models import build
+from snowball.models import build_model
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
 from snowball.sim.training.sgd import Trainer
@@ -104,7 +104,7 @@ def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict
     """What a simulated client does to the global model, made once a process."""
     torch.set_num_threads(1)
     dataset = load_dataset("mnist-sample")
-    model = build("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
     trainer = Trainer(model, TrainingSettings(epochs=epochs))
     split = dataset.train[torch.arange(examples)]
     inputs = dataset.normalise(split.inputs)
@@ -175,7 +175,7 @@ def run() -> dict[str, Any]:
     """Measure every strategy."""
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # messages can only be made inside a task
     dataset = load_dataset("mnist-sample")
-    model = build("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
     facts = {"clients": CLIENTS, "parameters": sum(parameter.numel() for parameter in model.parameters())}
     with one_thread():
         plain = aggregation(FedAvg(), model)

@@ -28,7 +28,7 @@ from torch import Tensor
 from machine import describe
 from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
-from snowball.models import build
+from snowball.models import build_model
 from snowball.records.checkpoint import State, hash_tensor, save_state
 from snowball.records.files import write_bytes
 from snowball.rng import stream
@@ -184,7 +184,7 @@ def save_whole(state: State, path: Path) -> None:
 
 def count_parameters() -> int:
     """The numbers in an update of the preset's model."""
-    model = build(load(PRESET).model.name, SHAPE, CLASSES, stream(0))
+    model = build_model(load(PRESET).model.name, SHAPE, CLASSES, stream(0))
     return sum(weight.numel() for weight in model.parameters())
 
 

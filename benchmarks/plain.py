@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snowball.models import Gru
+from snowball.models import TextGRU
 
 Weights = dict[str, Tensor]
 Batches = Iterable[Sequence[Tensor]]
@@ -21,7 +21,7 @@ Loader = Callable[[TensorDataset, int], Batches]
 EVALUATION_BATCH = 200
 
 
-class PlainGru(Gru):
+class PlainGru(TextGRU):
     """The paper's GRU, run by torch."""
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class PlainGru(Gru):
 def plainly(model: nn.Module) -> nn.Module:
     """A copy of a model that runs as torch has it."""
     model = deepcopy(model)
-    if isinstance(model, Gru):
+    if isinstance(model, TextGRU):
         model.__class__ = PlainGru
     return model
 

@@ -16,7 +16,7 @@ from machine import describe
 from operations import peak, step_operations
 from plain import plainly
 from snowball.data import load_dataset
-from snowball.models import build
+from snowball.models import build_model
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
 from snowball.sim.training.sgd import Trainer
@@ -49,7 +49,7 @@ def measure() -> dict[str, float]:
 
 def fresh() -> torch.nn.Module:
     """The network with fresh weights."""
-    return build("cnn", (1, 28, 28), 10, stream(0, "model"))
+    return build_model("cnn", (1, 28, 28), 10, stream(0, "model"))
 
 
 def one_run(trainer: Trainer, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:

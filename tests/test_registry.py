@@ -16,7 +16,7 @@ from snowball.data.partition import PARTITIONS, partition_iid
 from snowball.data.triggers import TRIGGERS, TriggerInfo, find_trigger
 from snowball.defenses import DEFENSES, FedAvg, Snowball
 from snowball.errors import SettingError
-from snowball.models import MODELS, Cnn, ModelInfo, build
+from snowball.models import CNN, MODELS, ModelInfo, build_model
 from snowball.registry import IMPORT_FOLDERS, Registry
 from snowball.rng import stream
 from snowball.sim.experiment import Experiment
@@ -175,9 +175,9 @@ def halves(labels: Any, clients: int, rng: np.random.Generator, swap: bool = Fal
     return partition_iid(labels, clients, rng)
 
 
-def small_cnn(input_shape: tuple[int, int, int], classes: int) -> Cnn:
+def small_cnn(input_shape: tuple[int, int, int], classes: int) -> CNN:
     """A small network."""
-    return Cnn((2, 2, 4), input_shape, classes)
+    return CNN((2, 2, 4), input_shape, classes)
 
 
 Open = tuple[Registry[Any], Any, Callable[[Any], bool]]
@@ -191,7 +191,7 @@ OPEN: dict[str, Open] = {
     "partition": (PARTITIONS, halves, lambda entry: entry is halves),
     "model": (MODELS, small_cnn, lambda entry: entry.summary == "A small network."),
     "model info": (MODELS, ModelInfo("own", "own", small_cnn), lambda entry: entry.summary == "own"),
-    "model partial": (MODELS, partial(Cnn, widths=(2, 2, 4)), lambda entry: isinstance(entry, ModelInfo)),
+    "model partial": (MODELS, partial(CNN, widths=(2, 2, 4)), lambda entry: isinstance(entry, ModelInfo)),
 }
 
 
@@ -282,8 +282,8 @@ def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     assert ":" not in name
     federation = Federation.of(experiment)
     assert len(federation.parts) == 4
-    assert isinstance(federation.model(), Cnn)
-    assert isinstance(build(f"{__name__}:small_cnn", (1, 28, 28), 10, stream(0)), Cnn)
+    assert isinstance(federation.model(), CNN)
+    assert isinstance(build_model(f"{__name__}:small_cnn", (1, 28, 28), 10, stream(0)), CNN)
     assert load_dataset(f"{__name__}:Toys").name == "toy images"
     assert isinstance(find_trigger(f"{__name__}:Edge"), Edge)
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS
-from snowball.models import Cnn
+from snowball.models import CNN
 from snowball.rng import numpy_stream, stream
 
 SEED, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 1, 20, 0.01, 0.9
@@ -70,7 +70,7 @@ def main() -> None:
     """Train and answer in every round."""
     settings = parse_arguments()
     flare.init()
-    site, dataset, model = flare.get_site_name(), load_dataset("mnist-sample"), Cnn(**NETWORK)
+    site, dataset, model = flare.get_site_name(), load_dataset("mnist-sample"), CNN(**NETWORK)
     split = take_share(dataset, site, settings.sites, settings.examples)
     while flare.is_running():
         received = flare.receive()

@@ -34,7 +34,7 @@ def build_recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRe
     """Build NVFlare's FedAvg recipe with a guarded aggregator."""
     return FedAvgRecipe(
         name="guarded",
-        model={"class_path": "snowball.models.cnn.Cnn", "args": NETWORK},
+        model={"class_path": "snowball.models.cnn.CNN", "args": NETWORK},
         min_clients=settings.sites,
         num_rounds=settings.rounds,
         train_script=CLIENT,
@@ -46,7 +46,7 @@ def build_recipe(settings: argparse.Namespace, client_settings: str) -> FedAvgRe
 def build_job(settings: argparse.Namespace, client_settings: str) -> FedJob:
     """Build a job with a guarded controller, which continues when a site fails."""
     guarded = FedJob("guarded", min_clients=settings.sites - 1)  # with fewer alive, NVFlare ends the run
-    guarded.to_server(PTModel({"path": "snowball.models.cnn.Cnn", "args": NETWORK}), id="persistor")
+    guarded.to_server(PTModel({"path": "snowball.models.cnn.CNN", "args": NETWORK}), id="persistor")
     guarded.to_server(GuardedFedAvg(settings.sites, settings.rounds, timeout=settings.timeout, **GUARD))
     guarded.to_clients(ScriptRunner(CLIENT, client_settings))
     return guarded

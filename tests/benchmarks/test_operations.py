@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from operations import product_rate, step_operations
 from plain import plainly
-from snowball.models import build
+from snowball.models import build_model
 from snowball.rng import stream
 
 SHAPES = {"cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32), "gru": (25, 50)}
@@ -21,7 +21,7 @@ def counted(model: nn.Module, inputs: torch.Tensor) -> int:
 
 
 def network(name: str) -> nn.Module:
-    return build(name, SHAPES[name], 10, stream(0, "model"))
+    return build_model(name, SHAPES[name], 10, stream(0, "model"))
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional
 
-from snowball.models import build, drawing_from
-from snowball.models.dropout import DROPOUTS, Draws, Dropping, drops_of
+from snowball.models import build_model, draw_from
+from snowball.models.dropout import DROPOUTS, DropoutReplay, DropoutStreams, record_dropout_calls
 from snowball.rng import stream
 
 SEEDS = [stream(7, "client", client).initial_seed() for client in range(3)]
@@ -32,20 +32,20 @@ class Twice(nn.Module):
 def alone(model: nn.Module, inputs: Tensor, steps: int) -> Tensor:
     results = []
     for seed in SEEDS:
-        with drawing_from(torch.Generator().manual_seed(seed)):
+        with draw_from(torch.Generator().manual_seed(seed)):
             results.append(torch.stack([model(inputs) for _ in range(steps)]))
     return torch.stack(results)  # (models, steps, ...)
 
 
 def together(model: nn.Module, inputs: Tensor, steps: int) -> Tensor:
     def one(weights: dict[str, Tensor], noises: list[Tensor]) -> Tensor:
-        with Dropping(noises):
+        with DropoutReplay(noises):
             return functional_call(model, weights, inputs)
 
     weights = {name: torch.stack([weight.detach()] * len(SEEDS)) for name, weight in model.named_parameters()}
     with torch.random.fork_rng([]):
-        draws, drops = Draws(SEEDS, "cpu"), drops_of(model, inputs)
-        noises = [draws.noises(drops, range(len(SEEDS))) for _ in range(steps)]
+        draws, drops = DropoutStreams(SEEDS, "cpu"), record_dropout_calls(model, inputs)
+        noises = [draws.draw_noises(drops, range(len(SEEDS))) for _ in range(steps)]
     return torch.stack([vmap(one)(weights, each) for each in noises], 1)
 
 
@@ -69,9 +69,9 @@ def test_whole_maps_of_other_shapes_are_dropped_too(drop: Callable[..., Tensor],
 
 
 def test_memory_that_runs_otherwise_is_noted() -> None:
-    photos = build("cifar-cnn-quarter", (3, 32, 32), 10, stream(0)).to(memory_format=torch.channels_last)
-    maps, features = drops_of(photos, torch.zeros(4, 3, 32, 32))
-    assert (maps.chance, features.chance) == (0.1, 0.5)
+    photos = build_model("cifar-cnn-quarter", (3, 32, 32), 10, stream(0)).to(memory_format=torch.channels_last)
+    maps, features = record_dropout_calls(photos, torch.zeros(4, 3, 32, 32))
+    assert (maps.probability, features.probability) == (0.1, 0.5)
     assert maps.ones.shape == (4, 16, 16, 16)
     assert maps.ones.is_contiguous(memory_format=torch.channels_last)
     assert features.ones.shape == (4, 64)
@@ -79,23 +79,23 @@ def test_memory_that_runs_otherwise_is_noted() -> None:
 
 def test_nothing_is_dropped_or_drawn_where_a_model_is_not_trained() -> None:
     model, maps, before = Twice(functional.dropout).eval(), torch.ones(2, 3), torch.get_rng_state()
-    assert drops_of(model, maps) == []
-    with Dropping([]):
+    assert record_dropout_calls(model, maps) == []
+    with DropoutReplay([]):
         assert torch.equal(model(maps), model(maps))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_noting_draws_nothing() -> None:
     before = torch.get_rng_state()
-    assert len(drops_of(Twice(functional.dropout), torch.ones(2, 3))) == 2
+    assert len(record_dropout_calls(Twice(functional.dropout), torch.ones(2, 3))) == 2
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_model_that_waits_draws_nothing_meanwhile() -> None:
-    drops = drops_of(Twice(functional.dropout), torch.ones(4, 3))
+    drops = record_dropout_calls(Twice(functional.dropout), torch.ones(4, 3))
     with torch.random.fork_rng([]):
-        waiting, steady = Draws(SEEDS, "cpu"), Draws(SEEDS, "cpu")
-        waiting.noises(drops, [0, 2])
-        late = waiting.noises(drops, [1])
-        first = steady.noises(drops, [0, 1, 2])
+        waiting, steady = DropoutStreams(SEEDS, "cpu"), DropoutStreams(SEEDS, "cpu")
+        waiting.draw_noises(drops, [0, 2])
+        late = waiting.draw_noises(drops, [1])
+        first = steady.draw_noises(drops, [0, 1, 2])
     assert all(torch.equal(one[0], other[1]) for one, other in zip(late, first, strict=True))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import conv2d, linear, relu
 
 from snowball.errors import SettingError
-from snowball.models import MODELS, ModelInfo, build
+from snowball.models import MODELS, ModelInfo, build_model
 from snowball.rng import stream
 
 DIGITS, PHOTOS, TEXTS = (1, 28, 28), (3, 32, 32), (25, 300)
@@ -26,7 +26,7 @@ SHAPES = {
 
 
 def fresh(name: str, seed: int = 0) -> nn.Module:
-    return build(name, SHAPES[name], 10, stream(seed))
+    return build_model(name, SHAPES[name], 10, stream(seed))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def fresh(name: str, seed: int = 0) -> nn.Module:
 def test_parameters_and_outputs_are_as_many_as_computed_by_hand(
     name: str, shape: tuple[int, ...], classes: int, count: int
 ) -> None:
-    model = build(name, shape, classes, stream(0, "model"))
+    model = build_model(name, shape, classes, stream(0, "model"))
     assert sum(weight.numel() for weight in model.parameters()) == count
     assert model(torch.zeros(3, *shape)).shape == (3, classes)
 
@@ -68,15 +68,15 @@ def test_the_documentation_counts_the_parameters(name: str) -> None:
     page = Path(__file__).parents[2] / "docs" / "simulator.md"
     (row,) = (line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}` |"))
     cases = {DIGITS: [(DIGITS, 10), (DIGITS, 62)], PHOTOS: [(PHOTOS, 10)], TEXTS: [(TEXTS, 2), ((25, 50), 2)]}
-    models = (build(name, shape, classes, stream(0)) for shape, classes in cases[SHAPES[name]])
+    models = (build_model(name, shape, classes, stream(0)) for shape, classes in cases[SHAPES[name]])
     counts = [f"{sum(weight.numel() for weight in model.parameters()):,}" for model in models]
     assert re.findall(r"\d+(?:,\d{3})+", row) == counts
 
 
 def test_other_images_fit_too() -> None:
     for name in ("cnn", "cnn-published", "cifar-cnn"):
-        assert build(name, (3, 32, 32), 10, stream(0))(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-        assert build(name, (1, 10, 40), 10, stream(0))(torch.zeros(2, 1, 10, 40)).shape == (2, 10)
+        assert build_model(name, (3, 32, 32), 10, stream(0))(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+        assert build_model(name, (1, 10, 40), 10, stream(0))(torch.zeros(2, 1, 10, 40)).shape == (2, 10)
 
 
 def test_the_published_network_pads_its_poolings() -> None:
@@ -135,7 +135,7 @@ def test_weights_are_normal_with_the_variance_of_kaiming(name: str) -> None:
 
 def test_what_is_drawn_is_what_a_generator_gives_layer_by_layer() -> None:
     rng = stream(5, "model")
-    for weight in build("cnn-quarter", DIGITS, 10, stream(5, "model")).parameters():
+    for weight in build_model("cnn-quarter", DIGITS, 10, stream(5, "model")).parameters():
         expected = nn.init.kaiming_normal_(torch.empty(weight.shape), nonlinearity="relu", generator=rng)
         assert torch.equal(weight, expected)
 
@@ -158,16 +158,16 @@ def test_the_network_for_photos_drops_while_it_is_trained_alone() -> None:
 
 def test_an_unknown_model_and_too_small_an_image_are_refused() -> None:
     with pytest.raises(SettingError, match="'cnn-quater' is not a model; did you mean 'cnn-quarter'"):
-        build("cnn-quater", DIGITS, 10, stream(0))
+        build_model("cnn-quater", DIGITS, 10, stream(0))
     with pytest.raises(SettingError, match="'resnet' is not a model; there are cnn, cnn-published, cnn-quarter"):
-        build("resnet", DIGITS, 10, stream(0))
+        build_model("resnet", DIGITS, 10, stream(0))
     with pytest.raises(SettingError, match="9x28 is too small"):
-        build("cnn", (1, 9, 28), 10, stream(0))
+        build_model("cnn", (1, 9, 28), 10, stream(0))
     with pytest.raises(SettingError, match="5x28 is too small"):
-        build("cnn-published", (1, 5, 28), 10, stream(0))
-    assert build("cnn-published", (1, 6, 28), 10, stream(0))(torch.zeros(2, 1, 6, 28)).shape == (2, 10)
+        build_model("cnn-published", (1, 5, 28), 10, stream(0))
+    assert build_model("cnn-published", (1, 6, 28), 10, stream(0))(torch.zeros(2, 1, 6, 28)).shape == (2, 10)
     with pytest.raises(SettingError, match="3x32 is too small"):
-        build("cifar-cnn", (1, 3, 32), 10, stream(0))
+        build_model("cifar-cnn", (1, 3, 32), 10, stream(0))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_unknown_model_and_too_small_an_image_are_refused() -> None:
 )
 def test_samples_of_another_kind_are_refused(name: str, shape: tuple[int, ...], sentence: str) -> None:
     with pytest.raises(SettingError) as caught:
-        build(name, shape, 10, stream(0))
+        build_model(name, shape, 10, stream(0))
     assert str(caught.value) == sentence
 
 
@@ -197,7 +197,7 @@ class Own(nn.Module):
 def test_any_module_is_made_with_the_weights_that_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", Own))
     before = torch.get_rng_state()
-    one, same, other = (build("own", (6,), 3, stream(seed)).state_dict() for seed in (1, 1, 2))
+    one, same, other = (build_model("own", (6,), 3, stream(seed)).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["first.bias"], other["first.bias"])
@@ -207,7 +207,7 @@ def test_any_module_is_made_with_the_weights_that_it_draws(monkeypatch: pytest.M
 def test_a_generator_moves_on_with_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", Own))
     rng = stream(1)
-    one, next_one = (build("own", (6,), 3, rng).state_dict() for _ in range(2))
+    one, next_one = (build_model("own", (6,), 3, rng).state_dict() for _ in range(2))
     assert not torch.equal(one["first.weight"], next_one["first.weight"])
 
 
@@ -219,7 +219,7 @@ def test_parameters_that_are_not_trained_are_refused(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", frozen))
     with pytest.raises(SettingError, match=r"^own has parameters that are not trained, last\.bias: make them buffers$"):
-        build("own", (6,), 3, stream(0))
+        build_model("own", (6,), 3, stream(0))
 
 
 OTHER = """
@@ -236,11 +236,11 @@ class Line(nn.Linear):
 SCRIPT = """
 import other
 
-from snowball.models import MODELS, Cnn, build
+from snowball.models import MODELS, CNN, build_model
 from snowball.rng import stream
 
 assert type(build("line", (3,), 2, stream(0))) is other.Line
-assert type(build("cnn", (1, 28, 28), 2, stream(0))) is Cnn
+assert type(build_model("cnn", (1, 28, 28), 2, stream(0))) is CNN
 assert MODELS["line"].summary == "other:Line"
 """
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS
-from snowball.models import build
+from snowball.models import build_model
 from snowball.rng import numpy_stream, stream
 
 SEED, BATCH_SIZE, LEARNING_RATE, MOMENTUM = 1, 20, 0.01, 0.9
@@ -19,7 +19,7 @@ def load_digits() -> Dataset:
 
 def build_network(dataset: Dataset) -> nn.Module:
     """Build a small convolutional network, the same on every machine."""
-    return build("cnn-quarter", dataset.input_shape, dataset.classes, stream(SEED, "model"))
+    return build_model("cnn-quarter", dataset.input_shape, dataset.classes, stream(SEED, "model"))
 
 
 def take_share(dataset: Dataset, client: int, clients: int, examples: int) -> Split:

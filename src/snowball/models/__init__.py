@@ -1,9 +1,8 @@
 """The paper's networks, and those of other packages, by name.
 
-Any torch module can be trained: put a `ModelInfo` into `MODELS`, name what makes the module in the entry-point group
-`snowball.models` of a package, or give `module:Class` as the model's name. Worker processes know a model from a module
-that can be imported, or from the top level of the script that runs. What a network draws when it is made comes from the
-seed, and so does dropout in training.
+Any torch module can be trained: put a `ModelInfo` into `MODELS`, name its class or a function in the entry-point group
+`snowball.models` of a package, or give `module:Class` as the model's name. Worker processes find a model in a module
+that can be imported, or at the top level of the script that runs. Weights and dropout depend only on the seed.
 """
 
 from collections.abc import Callable
@@ -15,24 +14,24 @@ import torch
 from torch import nn
 
 from snowball.errors import SettingError
-from snowball.models.cifar_cnn import CifarCnn
-from snowball.models.cnn import Cnn
-from snowball.models.gru import Gru
-from snowball.models.randomness import drawing_from
+from snowball.models.cifar_cnn import CifarCNN
+from snowball.models.cnn import CNN
+from snowball.models.gru import TextGRU
+from snowball.models.randomness import draw_from
 from snowball.registry import Registry, suggest_or_list
 
-__all__ = ["MODELS", "CifarCnn", "Cnn", "Gru", "ModelInfo", "build", "drawing_from"]
+__all__ = ["CNN", "MODELS", "CifarCNN", "ModelInfo", "TextGRU", "build_model", "draw_from"]
 
-IMAGES, TEXTS = ("channels", "height", "width"), ("tokens", "width")
+IMAGE_AXES, TEXT_AXES = ("channels", "height", "width"), ("tokens", "width")
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """An entry of the table of models.
+    """A known model.
 
     Attributes:
-        make: the network for the shape of a sample and a number of classes, with fresh weights.
-        inputs: what the axes of a sample are, where it cannot have any other number of them.
+        make: makes the network from the shape of a sample and the number of classes, with fresh weights.
+        inputs: names of the axes of a sample, if the model needs this number of axes; empty for any.
     """
 
     name: str
@@ -41,9 +40,9 @@ class ModelInfo:
     inputs: tuple[str, ...] = ()
 
 
-def kaiming(network: Callable[..., nn.Module], *settings: Any) -> nn.Module:
-    """A network without biases, with weights as the paper draws them: He et al. 2015, normal."""
-    with torch.random.fork_rng([]):  # what layers draw of their own is thrown away, and not missed in the generator
+def build_with_kaiming(network: Callable[..., nn.Module], *settings: Any) -> nn.Module:
+    """Build a network without biases, with weights as the paper draws them: He et al. 2015, normal."""
+    with torch.random.fork_rng([]):  # layers also draw weights, which are replaced: restore the generator
         model = network(*settings)
     for weight in model.parameters():
         nn.init.kaiming_normal_(weight, nonlinearity="relu")
@@ -68,44 +67,44 @@ MODELS: Registry[ModelInfo] = Registry(
             ModelInfo(
                 "cnn",
                 "the paper's for MNIST: 32C5-MaxPool2-64C5-MaxPool2-FC256-FC",
-                partial(kaiming, Cnn, (32, 64, 256)),
-                IMAGES,
+                partial(build_with_kaiming, CNN, (32, 64, 256)),
+                IMAGE_AXES,
             ),
             ModelInfo(
                 "cnn-published",
                 "the published code's for MNIST: the same with padded poolings and FC128-FC",
-                partial(kaiming, partial(Cnn, pool_padding=1), (32, 64, 128)),
-                IMAGES,
+                partial(build_with_kaiming, partial(CNN, pool_padding=1), (32, 64, 128)),
+                IMAGE_AXES,
             ),
             ModelInfo(
                 "cnn-quarter",
                 "a quarter as wide: 8C5-MaxPool2-16C5-MaxPool2-FC64-FC",
-                partial(kaiming, Cnn, (8, 16, 64)),
-                IMAGES,
+                partial(build_with_kaiming, CNN, (8, 16, 64)),
+                IMAGE_AXES,
             ),
             ModelInfo(
                 "cifar-cnn",
                 "the paper's for CIFAR-10: six 3x3 convolutions of 64, 128 and 256 maps, FC",
-                partial(kaiming, CifarCnn, (64, 128, 256)),
-                IMAGES,
+                partial(build_with_kaiming, CifarCNN, (64, 128, 256)),
+                IMAGE_AXES,
             ),
             ModelInfo(
                 "cifar-cnn-quarter",
                 "a quarter as wide: six 3x3 convolutions of 16, 32 and 64 maps, FC",
-                partial(kaiming, CifarCnn, (16, 32, 64)),
-                IMAGES,
+                partial(build_with_kaiming, CifarCNN, (16, 32, 64)),
+                IMAGE_AXES,
             ),
             ModelInfo(
                 "gru",
-                "the paper's for Sent140: bidirectional GRU of 16 channels a direction, FC256-FC",
-                partial(kaiming, Gru, (16, 256)),
-                TEXTS,
+                "the paper's for Sent140: bidirectional GRU of 16 channels per direction, FC256-FC",
+                partial(build_with_kaiming, TextGRU, (16, 256)),
+                TEXT_AXES,
             ),
             ModelInfo(
                 "gru-quarter",
-                "a quarter as wide: bidirectional GRU of 4 channels a direction, FC64-FC",
-                partial(kaiming, Gru, (4, 64)),
-                TEXTS,
+                "a quarter as wide: bidirectional GRU of 4 channels per direction, FC64-FC",
+                partial(build_with_kaiming, TextGRU, (4, 64)),
+                TEXT_AXES,
             ),
         )
     },
@@ -113,14 +112,14 @@ MODELS: Registry[ModelInfo] = Registry(
 )
 
 
-def build(name: str, input_shape: tuple[int, ...], classes: int, rng: torch.Generator) -> nn.Module:
-    """A model with fresh weights that come from this generator alone."""
+def build_model(name: str, input_shape: tuple[int, ...], classes: int, rng: torch.Generator) -> nn.Module:
+    """Build a model with fresh weights that depend only on this generator."""
     if name not in MODELS:
         raise SettingError(f"{name!r} is not a model{suggest_or_list(name, MODELS)}")
     info = MODELS[name]
     if info.inputs and len(input_shape) != len(info.inputs):
         raise SettingError(f"{name} takes samples of ({', '.join(info.inputs)}), not of shape {tuple(input_shape)}")
-    with drawing_from(rng):
+    with draw_from(rng):
         model = info.make(input_shape, classes)
     frozen = [path for path, parameter in model.named_parameters() if not parameter.requires_grad]
     if frozen:

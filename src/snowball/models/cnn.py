@@ -1,7 +1,7 @@
 """The paper's convolutional network for small images: two convolutions, two dense layers, no biases.
 
 Its footnote reads 32C5-MaxPool2-64C5-MaxPool2-FC256-FC. The published code has 128 instead of 256 and pads its poolings
-by 1, so that 7x7 numbers of each map are left of 28x28 pixels and not 5x5.
+by 1, so that 28x28 pixels leave maps of 7x7 and not 5x5.
 """
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from snowball.errors import SettingError
 KERNEL, PADDING = 5, 1
 
 
-class Cnn(nn.Module):
+class CNN(nn.Module):
     """conv 5x5 - pool - conv 5x5 - pool - dense - dense, with ReLU between."""
 
     def __init__(
@@ -21,7 +21,7 @@ class Cnn(nn.Module):
         super().__init__()
         self.pool_padding = pool_padding
         channels, height, width = input_shape
-        rows, columns = (_reduce(_reduce(side, pool_padding), pool_padding) for side in (height, width))
+        rows, columns = (_reduce_side(_reduce_side(side, pool_padding), pool_padding) for side in (height, width))
         if min(rows, columns) < 1:
             raise SettingError(f"an image of {height}x{width} is too small for two 5x5 convolutions with pooling")
         first, second, hidden = widths
@@ -31,18 +31,18 @@ class Cnn(nn.Module):
         self.fc2 = nn.Linear(hidden, classes, bias=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores (n, classes) of normalised images (n, channels, height, width)."""
+        """Return the class scores (n, classes) of normalised images (n, channels, height, width)."""
         maps = self._pool(self.conv1(inputs))
         maps = self._pool(self.conv2(maps))
         scores: Tensor = self.fc2(relu(self.fc1(maps.flatten(1))))
         return scores
 
     def _pool(self, maps: Tensor) -> Tensor:
-        """The largest of each 2x2 numbers, bent: the same as the other way round, on a quarter of the numbers."""
+        """Pool, then apply ReLU: the same result as in the other order, with a quarter of the work."""
         return relu(max_pool2d(maps, 2, padding=self.pool_padding))
 
 
-def _reduce(side: int, pool_padding: int) -> int:
-    """What a convolution and a pooling leave of a side; nothing where the convolution has no room."""
+def _reduce_side(side: int, pool_padding: int) -> int:
+    """Return the side of a map after a convolution and a pooling; 0 if the convolution does not fit."""
     convolved = side + 2 * PADDING - KERNEL + 1
     return (convolved + 2 * pool_padding) // 2 if convolved > 0 else 0

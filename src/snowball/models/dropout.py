@@ -1,7 +1,7 @@
-"""Dropout of several models at once, each with the draws that it makes alone.
+"""Dropout in several models at once, with the same masks that each model would draw alone.
 
-What a layer draws follows from the shape and the memory format of what it is given, so a model runs once by itself to
-note both. Models call torch's own functions and know nothing of this.
+A layer's mask depends on the shape and memory format of its input, so a model runs once alone to record both. Models
+call torch's own functions and need no changes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,64 +13,64 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
-"""What drops by multiplying with a noise that does not look at what it is multiplied with."""
+"""The functions that multiply their input with a noise that does not depend on its values."""
 
 
-class Drop(NamedTuple):
-    """A place in a model where it drops: by which function, from what is laid out like `ones`, with which chance."""
+class DropoutCall(NamedTuple):
+    """A call of dropout in a model: its function, ones in the layout of its input, and its probability."""
 
     function: Callable[..., Tensor]
     ones: Tensor
-    chance: float
+    probability: float
 
-    def noise(self) -> Tensor:
-        """What the samples are multiplied with there, drawn from torch's global generator."""
-        return self.function(self.ones, self.chance, training=True)
+    def draw_noise(self) -> Tensor:
+        """Draw the factors for the input from torch's global generator."""
+        return self.function(self.ones, self.probability, training=True)
 
 
-class Noting(TorchFunctionMode):
-    """Drops nothing, and notes where a model would."""
+class DropoutRecorder(TorchFunctionMode):
+    """Records the dropout calls of a model, and drops nothing."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.drops: list[Drop] = []
+        self.calls: list[DropoutCall] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, or do without."""
+        """Call a function of torch, or record a dropout."""
         settings = kwargs or {}
         if function not in DROPOUTS or not settings["training"]:
             return function(*args, **settings)
-        self.drops.append(Drop(function, torch.ones_like(args[0].detach()), settings["p"]))
+        self.calls.append(DropoutCall(function, torch.ones_like(args[0].detach()), settings["p"]))
         return args[0]
 
 
-class Dropping(TorchFunctionMode):
-    """Drops with the noises that were drawn before, one after the other."""
+class DropoutReplay(TorchFunctionMode):
+    """Replays dropout with noises that were drawn before, in their order."""
 
     def __init__(self, noises: Sequence[Tensor]) -> None:
         super().__init__()
         self.noises = iter(noises)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, or multiply in its place."""
+        """Call a function of torch, or multiply with the next noise instead of dropout."""
         settings = kwargs or {}
         if function not in DROPOUTS or not settings["training"]:
             return function(*args, **settings)
         return args[0].mul_(next(self.noises)) if settings["inplace"] else args[0] * next(self.noises)
 
 
-def drops_of(model: nn.Module, inputs: Tensor) -> list[Drop]:
-    """Where a model drops when it is given such samples."""
-    noting = Noting()
-    with noting:
+def record_dropout_calls(model: nn.Module, inputs: Tensor) -> list[DropoutCall]:
+    """Record the dropout calls of a model on samples of this shape."""
+    recorder = DropoutRecorder()
+    with recorder:
         model(inputs)
-    return noting.drops
+    return recorder.calls
 
 
-class Draws:
-    """The draws of several models, each from a seed of its own: as those of `drawing_from` a generator with that seed.
+class DropoutStreams:
+    """The dropout noises of several models, each from its own seed, as `draw_from` with that seed would give them.
 
-    They come from torch's global generator, which the caller keeps.
+    They come from torch's global generator, whose state the caller must preserve.
     """
 
     def __init__(self, seeds: Sequence[int], device: str) -> None:
@@ -79,13 +79,13 @@ class Draws:
             self.generator = torch.cuda.default_generators[torch.cuda.current_device()]
         self.states = [self.generator.manual_seed(seed).get_state() for seed in seeds]
 
-    def noises(self, drops: Sequence[Drop], members: Sequence[int]) -> list[Tensor]:
-        """What some of the models multiply with (n, ...) at each place."""
-        own = [list(self._own(drops, member)) for member in members] if drops else []
+    def draw_noises(self, calls: Sequence[DropoutCall], members: Sequence[int]) -> list[Tensor]:
+        """Draw the noise of each call for some of the models, (n, ...)."""
+        own = [list(self._draw_own(calls, member)) for member in members] if calls else []
         return [torch.stack(noises) for noises in zip(*own, strict=True)]
 
-    def _own(self, drops: Sequence[Drop], member: int) -> Iterator[Tensor]:
+    def _draw_own(self, calls: Sequence[DropoutCall], member: int) -> Iterator[Tensor]:
         self.generator.set_state(self.states[member])
-        for drop in drops:
-            yield drop.noise()
+        for call in calls:
+            yield call.draw_noise()
         self.states[member] = self.generator.get_state()

@@ -1,10 +1,11 @@
 """The paper's network for texts: a bidirectional GRU over word vectors, two dense layers, no biases.
 
-The paper leaves open what the dense layers see: as in the published code, the last state of each direction. That code
-leaves the GRU's own weights as torch draws them, uniform; the paper says Kaiming of all models, and so it is here.
+The paper does not say what the dense layers receive: here, as in the published code, the last state of each direction.
+That code keeps torch's uniform initial weights for the GRU. The paper names Kaiming for all models, which is used here.
 
-The GRU is torch's, its recurrence is not: 25 tokens a text are hundreds of tiny operations, most of whose time is spent
-in recording them. Both directions run as one here, and the derivative is written out: nearly three times as fast.
+The GRU is torch's, but its recurrence is not: 25 tokens per text are hundreds of tiny operations, and recording them
+for autograd takes most of the time. Here both directions run as one, with an explicit derivative, which is nearly three
+times as fast.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 
-class Gru(nn.Module):
+class TextGRU(nn.Module):
     """Bidirectional GRU - dense - dense, with ReLU between."""
 
     def __init__(self, widths: tuple[int, int], input_shape: tuple[int, int], classes: int) -> None:
@@ -26,42 +27,42 @@ class Gru(nn.Module):
         self.fc2 = nn.Linear(hidden, classes, bias=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores (n, classes) of texts as word vectors (n, tokens, width)."""
-        scores: Tensor = self.fc2(relu(self.fc1(last_states(self.gru, inputs))))
+        """Return the class scores (n, classes) of texts as word vectors (n, tokens, width)."""
+        scores: Tensor = self.fc2(relu(self.fc1(compute_last_states(self.gru, inputs))))
         return scores
 
 
-def last_states(gru: nn.GRU, inputs: Tensor) -> Tensor:
-    """(n, 2h) where both directions of a GRU of h channels end."""
+def compute_last_states(gru: nn.GRU, inputs: Tensor) -> Tensor:
+    """Return the last states of both directions of a GRU of h channels, (n, 2h)."""
     rows, tokens, _ = inputs.shape
     onward, onward_recurrent, backward, backward_recurrent = gru.parameters()
     gates = (inputs @ torch.cat([onward, backward]).T).view(rows, tokens, 2, 3, gru.hidden_size)
     both = torch.stack([gates[:, :, 0], gates[:, :, 1].flip(1)], 3)  # (n, tokens, 3, 2, h)
     steps = both.transpose(0, 1).flatten(2)  # (tokens, n, 6h)
     ends: tuple[Tensor, ...] = Recurrence.apply(  # type: ignore[no-untyped-call]
-        steps, joined(onward_recurrent, backward_recurrent)
+        steps, join_directions(onward_recurrent, backward_recurrent)
     )
     return ends[0]
 
 
-def joined(onward: Tensor, backward: Tensor) -> Tensor:
-    """(2h, 6h) what two directions' recurrent weights (3h, h) are as one's, side by side in every gate."""
+def join_directions(onward: Tensor, backward: Tensor) -> Tensor:
+    """Join the recurrent weights (3h, h) of two directions into one (2h, 6h), side by side in every gate."""
     channels = onward.shape[1]
     apart = [pad(onward.view(3, channels, -1), (0, channels)), pad(backward.view(3, channels, -1), (channels, 0))]
     return torch.stack(apart, 1).flatten(0, 2).T
 
 
 class Recurrence(torch.autograd.Function):
-    """A GRU without biases, from what its inputs give the gates (reset, update, candidate) and a state of zeros.
+    """A GRU without biases, from the inputs' part of the gates (reset, update, candidate) and a state of zeros.
 
-    Of several models at once, too: they stand before the texts, as a dimension that all but the tokens have.
+    It also runs several models at once: they add a dimension before the texts.
     """
 
     @staticmethod
     def forward(given: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        """The last state (n, h) of what the gates are given (tokens, n, 3h), with a recurrent weight (h, 3h).
+        """Return the last state (n, h) for the inputs' part of the gates (tokens, n, 3h) and a weight (h, 3h).
 
-        What the derivative needs comes after it: all states, the gates, and what the states gave them.
+        After it come the tensors for the derivative: all states, the gates, and the states' part of the gates.
         """
         channels, product = weight.shape[-2], torch.mm if weight.ndim == 2 else torch.bmm
         gates, recalled = given.clone(), torch.empty_like(given)
@@ -79,13 +80,13 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        """Keep what the derivative needs."""
+        """Save the tensors for the derivative."""
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(*output[1:], inputs[1])
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], given: Tensor, weight: Tensor) -> tuple[Any, tuple[int, ...]]:
-        """The same of several models at once."""
+        """Run several models at once."""
         gates, weights = (
             tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip((given, weight), in_dims, strict=True)
@@ -94,7 +95,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of what the gates are given and of the weight, from the last state's (n, h)."""
+        """Return the gradients of the inputs' part of the gates and of the weight, given the last state's (n, h)."""
         states, gates, recalled, weight = ctx.saved_tensors
         reset, update, candidate = gates.chunk(3, -1)
         states = states[:-1]
@@ -110,9 +111,9 @@ class Recurrence(torch.autograd.Function):
         gradients = torch.stack(along[-2::-1])  # (tokens, n, h) of the state after each token
         through = (factors * gradients.unsqueeze(-2)).flatten(-2)  # (tokens, n, 3h)
         given = torch.cat([through[..., : 2 * weight.shape[-2]], to_candidate * gradients], -1)
-        return given, rows_of(states).mT @ rows_of(through)
+        return given, flatten_steps(states).mT @ flatten_steps(through)
 
 
-def rows_of(steps: Tensor) -> Tensor:
-    """(tokens * n, h) what there is of each token and text, from (tokens, n, h)."""
+def flatten_steps(steps: Tensor) -> Tensor:
+    """Flatten (tokens, n, h) to one row per token and text, (tokens * n, h)."""
     return steps.movedim(0, -3).flatten(-3, -2)

@@ -1,4 +1,4 @@
-"""Draws that torch leaves no choice about: layers that take no generator draw from the global one."""
+"""Controls the random draws of torch layers, which take no generator and use the global one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ import torch
 
 
 @contextmanager
-def drawing_from(rng: torch.Generator, device: str = "cpu") -> Iterator[None]:
-    """Let fresh layers and dropout draw from this generator; the global one is then as if nothing had been drawn."""
+def draw_from(rng: torch.Generator, device: str = "cpu") -> Iterator[None]:
+    """Let new layers and dropout draw from this generator, and restore the global one afterwards."""
     with torch.random.fork_rng([] if device == "cpu" else [device]):
         torch.set_rng_state(rng.get_state())
         if device != "cpu":

@@ -74,7 +74,7 @@ class Federation:
     def model(self) -> nn.Module:
         """The global model before the first round."""
         rng = stream(self.experiment.seed, "model")
-        return models.build(self.experiment.model.name, self.dataset.input_shape, self.dataset.classes, rng)
+        return models.build_model(self.experiment.model.name, self.dataset.input_shape, self.dataset.classes, rng)
 
 
 def deal(dataset: Dataset, settings: DataSettings, seed: int) -> Parts:

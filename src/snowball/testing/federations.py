@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from snowball.attacks import Attack, set_up_attack
-from snowball.models import drawing_from
+from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -25,7 +25,7 @@ class ToyFederation(Federation):
 
     def model(self) -> nn.Module:
         """Build a dense network with dropout that has the layers of a `toy_round`."""
-        with drawing_from(stream(self.experiment.seed, "model")):
+        with draw_from(stream(self.experiment.seed, "model")):
             layers = {
                 "flatten": nn.Flatten(),
                 "first": nn.Linear(prod(self.dataset.input_shape), 16, bias=False),

@@ -22,7 +22,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def model() -> torch.nn.Module:
-    return models.build("cnn-quarter", (1, 28, 28), 10, stream(0, "model"))
+    return models.build_model("cnn-quarter", (1, 28, 28), 10, stream(0, "model"))
 
 
 def base() -> Tensor:
@@ -70,7 +70,7 @@ def test_nothing_is_left_of_the_client_before() -> None:
 
 
 def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone() -> None:
-    dropping = models.build("cifar-cnn-quarter", (3, 8, 8), 10, stream(0, "model"))
+    dropping = models.build_model("cifar-cnn-quarter", (3, 8, 8), 10, stream(0, "model"))
     start = Layout.of(dict(dropping.named_parameters())).flatten(dict(dropping.named_parameters())).detach()
     trainer = Trainer(dropping, TrainingSettings(epochs=1, batch=10))
 

@@ -9,7 +9,7 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
 from snowball.buffers import Buffers, saved
-from snowball.models.dropout import Draws, Drop, Dropping, drops_of
+from snowball.models.dropout import DropoutCall, DropoutReplay, DropoutStreams, record_dropout_calls
 from snowball.rng import derive
 from snowball.sim.engines.batching import Tasks, turns
 from snowball.sim.training.sgd import Trainer, batch_sizes, step
@@ -75,7 +75,7 @@ class Stack:
     def _loss(
         self, parameters: Buffers, buffers: Buffers, inputs: Tensor, labels: Tensor, noises: list[Tensor]
     ) -> Tensor:
-        with Dropping(noises):
+        with DropoutReplay(noises):
             return cross_entropy(functional_call(self.trainer.model, parameters | buffers, inputs), labels)
 
 
@@ -84,7 +84,7 @@ class StackTrainer:
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
-        self.drops: dict[int, list[Drop]] = {}
+        self.drops: dict[int, list[DropoutCall]] = {}
 
     def train(self, tasks: Tasks, base: Tensor, buffers: Buffers, rate: float) -> Stack:
         """What clients make of a global model; rows are moved least where who has most samples comes first."""
@@ -93,20 +93,22 @@ class StackTrainer:
         sizes = [batch_sizes(count, settings.batch, self.trainer.least) for count in tasks.counts]
         self.trainer.model.train()
         with torch.random.fork_rng([] if device == "cpu" else [device]):
-            draws = Draws([derive(rng.initial_seed(), "dropout") for rng in tasks.rngs], device)
+            draws = DropoutStreams([derive(rng.initial_seed(), "dropout") for rng in tasks.rngs], device)
             for _ in range(settings.epochs):
                 orders = tasks.shuffled()
                 for turn in turns(sizes, settings.batch):
                     batch = turn.batch(orders)
-                    noises = draws.noises(self.drops_in(tasks.inputs[:1], turn.size), turn.members)
+                    noises = draws.draw_noises(self.drops_in(tasks.inputs[:1], turn.size), turn.members)
                     stack.bring(turn.members)
                     stack.step(tasks.inputs[batch], tasks.labels[batch], noises, rate)
         return stack
 
-    def drops_in(self, sample: Tensor, size: int) -> list[Drop]:
+    def drops_in(self, sample: Tensor, size: int) -> list[DropoutCall]:
         """Where the model drops when it is given so many samples like one (1, ...)."""
         if size not in self.drops:
-            self.drops[size] = drops_of(self.trainer.model, torch.zeros_like(sample).repeat_interleave(size, 0))
+            self.drops[size] = record_dropout_calls(
+                self.trainer.model, torch.zeros_like(sample).repeat_interleave(size, 0)
+            )
         return self.drops[size]
 
     def rehearse(self, sample: Tensor, most: int) -> int:
@@ -118,7 +120,7 @@ class StackTrainer:
         stack = Stack(2, trainer, torch.zeros_like(trainer.weights), trainer.buffers())
         trainer.model.train()
         with torch.random.fork_rng([] if trainer.device == "cpu" else [trainer.device]):
-            noises = Draws([0, 0], trainer.device).noises(self.drops_in(sample, size), [0, 1])
+            noises = DropoutStreams([0, 0], trainer.device).draw_noises(self.drops_in(sample, size), [0, 1])
             stack.gradient(stack.weights, inputs.expand(2, *inputs.shape), labels, noises)
             return bytes_kept(trainer.model, inputs) + ROWS * trainer.weights.nbytes + most * sample.nbytes
 

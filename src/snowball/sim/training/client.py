@@ -9,7 +9,7 @@ from snowball.attacks import TrainingAttack
 from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.data import Dataset, Split
 from snowball.defenses import Lesson, LocalDefense, State
-from snowball.models import drawing_from
+from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
 from snowball.sim.training.malicious import LocalWork
@@ -103,7 +103,7 @@ class School:
             rng,
             kept,
         )
-        with drawing_from(stream(rng.initial_seed(), "dropout"), self.device):
+        with draw_from(stream(rng.initial_seed(), "dropout"), self.device):
             return self.defense.train(lesson)
 
     def row(self) -> Tensor:

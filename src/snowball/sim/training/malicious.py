@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from snowball.attacks import AttackerView, CraftingAttack
 from snowball.buffers import Buffers
 from snowball.data import Split
-from snowball.models import drawing_from
+from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
 from snowball.sim.training.sgd import Hooks, Trainer
@@ -55,7 +55,7 @@ class LocalWork:
         rng = stream(self.federation.experiment.seed, "client", self.client, "round", self.round, "gradient")
         self.trainer.gradient.zero_()
         self.trainer.model.train()
-        with drawing_from(rng, self.trainer.device):
+        with draw_from(rng, self.trainer.device):
             torch.autograd.backward(cross_entropy(self.trainer.model(inputs), labels))
         return self.trainer.gradient.clone()
 

@@ -10,7 +10,7 @@ from torch.optim.sgd import sgd
 
 from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.errors import SettingError
-from snowball.models import drawing_from
+from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
 from snowball.updates import Layout
@@ -65,7 +65,7 @@ class Trainer:
         velocity = torch.zeros_like(self.weights)
         sizes = batch_sizes(len(labels), self.settings.batch, self.least)
         self.model.train()
-        with drawing_from(stream(rng.initial_seed(), "dropout"), self.device):
+        with draw_from(stream(rng.initial_seed(), "dropout"), self.device):
             for _ in range(self.settings.epochs):
                 order = torch.randperm(len(labels), generator=rng)[: sum(sizes)].to(self.device)
                 shuffled = torch.split(inputs[order], sizes), torch.split(labels[order], sizes)
