@@ -239,7 +239,7 @@ import other
 from snowball.models import MODELS, CNN, build_model
 from snowball.rng import stream
 
-assert type(build("line", (3,), 2, stream(0))) is other.Line
+assert type(build_model("line", (3,), 2, stream(0))) is other.Line
 assert type(build_model("cnn", (1, 28, 28), 2, stream(0))) is CNN
 assert MODELS["line"].summary == "other:Line"
 """
