@@ -49,7 +49,7 @@ def validate_replies(
     `unjudged` names the floating tensors that no defense will see.
     """
     valid, invalid = validate_each(replies, model, asked)
-    valid.sort(key=lambda reply: reply.client)  # no defense can tell who came first
+    valid.sort(key=lambda reply: reply.client)  # as updates are; the audit does not depend on who came first
     valid, excess = drop_excess_examples(valid, max_examples)
     valid, overlong = drop_overlong_updates(valid, model)
     valid, stray = drop_stray_buffers(valid, {name: model[name] for name in unjudged})

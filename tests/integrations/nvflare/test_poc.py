@@ -104,7 +104,7 @@ class Laboratory:
         return job
 
     def processes(self, *words: str) -> list[int]:
-        """Return the processes of this federation whose command lines contain some words; each job has its own session."""
+        """Return this federation's processes whose command lines contain some words; each job has its own session."""
         lines = {path.parent.name: read(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
         found = (pid for pid, line in lines.items() if all(word in line for word in (str(self.kits), *words)))
         return [int(pid) for pid in found]
