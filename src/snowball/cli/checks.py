@@ -36,14 +36,15 @@ def run_benchmark(
 
 
 def load_benchmark(name: str) -> Any:
-    """Import a module of the checkout's benchmarks folder; installations do not have it."""
+    """Import a benchmark of speed from the checkout; an installation has none."""
     import importlib
 
-    folder = Path(__file__).parents[3] / "benchmarks"
-    if not (folder / f"{name}.py").is_file():
-        raise MissingExtra(f"benchmarks need a checkout of the project; {folder / name}.py does not exist")
-    sys.path.insert(0, str(folder))  # its modules import each other
-    return importlib.import_module(name)
+    checkout = Path(__file__).parents[3]
+    file = checkout / "benchmarks" / "speed" / f"{name}.py"
+    if not file.is_file():
+        raise MissingExtra(f"benchmarks need a checkout of the project; {file} does not exist")
+    sys.path.insert(0, str(checkout))
+    return importlib.import_module(f"benchmarks.speed.{name}")
 
 
 @app.command("doctor")

@@ -1,0 +1,1 @@
+"""Programs that measure the package from a checkout: README.md says which question each answers."""

@@ -1,0 +1,1 @@
+"""Why are the defaults what they are?"""

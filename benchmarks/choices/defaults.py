@@ -1,0 +1,108 @@
+"""What the defaults were decided by: elections over real rounds, counted against the truth.
+
+    python -m benchmarks.inputs.rounds FOLDER
+    python -m benchmarks.choices.defaults FOLDER > benchmarks/results/defaults.json
+
+Five tables. For each floor of a ballot's weight: infected among the selectees, and selectees that are others than
+without a floor. For each number of clusters: infected among the selectees. Infected among the
+selectees round by round. How many clusters the Gap statistic finds. For each judge: error rates after both elections.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from benchmarks.inputs.rounds import WORLDS, Round, read
+from benchmarks.measuring.machine import describe
+from snowball.defenses import Context, Snowball, SnowballMinus
+from snowball.records.rounds import compute_error_rates
+
+FLOORS = (0.0, 0.25, 0.5, 0.75, 1.0)
+CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
+JUDGES = ("distance", "vae-span", "vae")
+SEEDS = range(6)
+JUDGED = (4, 8, 9, 20)
+"""Rounds that the judges are compared in: the published one takes a minute each."""
+
+
+def elected(rounds: list[Round], defense: SnowballMinus) -> Tensor:
+    """Who is elected, all rounds in a row; the number of clusters, if it is to be found, is the first round's."""
+    state = defense(rounds[0].updates, Context(1)).state
+    verdicts = [defense(taken.updates, Context(taken.number, state=state)) for taken in rounds]
+    return torch.cat([verdict.elected for verdict in verdicts])
+
+
+def count(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
+    """How many of the elected are infected, and both error rates."""
+    infected = torch.cat([taken.infected for taken in rounds])
+    false_positive, false_negative = compute_error_rates(infected.tolist(), chosen.tolist())
+    found = {"infected": int((chosen & infected).sum()), "of": int(chosen.sum())}
+    return found | {"fpr": false_positive, "fnr": false_negative}
+
+
+def floors(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with each floor, and how many selectees are others than with none."""
+    chosen = {floor: elected(rounds, SnowballMinus(ballot_floor=floor)) for floor in FLOORS}
+    return {
+        str(floor): count(rounds, mask) | {"changed": int((mask & ~chosen[0.0]).sum())}
+        for floor, mask in chosen.items()
+    }
+
+
+def clusters(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with each number of clusters that there are updates enough for."""
+    possible = [number for number in CLUSTERS if number == "gap" or number < len(rounds[0].updates)]
+    return {str(number): count(rounds, elected(rounds, SnowballMinus(clusters=number))) for number in possible}
+
+
+def by_round(rounds: list[Round]) -> dict[str, Any]:
+    """The bottom-up election with the defaults, round by round."""
+    masks = elected(rounds, SnowballMinus()).split(len(rounds[0].updates))
+    return {str(taken.number): count([taken], mask) for taken, mask in zip(rounds, masks, strict=True)}
+
+
+def found(rounds: list[Round]) -> list[int]:
+    """How many clusters the Gap statistic finds in the first round, with several seeds."""
+    return [int(SnowballMinus()(rounds[0].updates, Context(1, seed=seed)).facts["clusters"]) for seed in SEEDS]
+
+
+def judges(rounds: list[Round]) -> dict[str, Any]:
+    """Both elections, the second by each judge."""
+    chosen = [taken for taken in rounds if taken.number in (1, *JUDGED)]
+    later = [taken for taken in rounds if taken.number in JUDGED]
+    masks = {judge: elected(chosen, Snowball(judge=judge, grow_after=1)) for judge in JUDGES}
+    skipped = len(chosen[0].updates)
+    return {judge: count(later, mask[skipped:]) for judge, mask in masks.items()}
+
+
+TABLES: dict[str, Callable[[list[Round]], Any]] = {
+    "floors": floors,
+    "clusters": clusters,
+    "rounds": by_round,
+    "found": found,
+    "judges": judges,
+}
+
+
+def main(folder: Path) -> None:
+    """Fill the tables from every world that is there; the judges' from the large ones."""
+    torch.set_num_threads(1)
+    results: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+    for world in WORLDS:
+        if not (folder / f"{world}.safetensors").exists():
+            continue
+        rounds = list(read(folder / f"{world}.safetensors"))
+        for name, table in TABLES.items():
+            if name != "judges" or len(rounds[0].updates) >= 50:
+                results[name][world] = table(rounds)
+                print(world, name, json.dumps(results[name][world]), file=sys.stderr, flush=True)
+    print(json.dumps({"machine": describe(), **results}, indent=1))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

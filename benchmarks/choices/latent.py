@@ -1,0 +1,158 @@
+"""How well Snowball's VAE tells infected updates from benign ones, taught updates or differences between them.
+
+    python -m benchmarks.choices.latent > benchmarks/results/latent.json
+
+takes two rounds: MNIST, of the preset cpu/mnist with the paper's 100 rounds, the last one without a top-down election,
+and a harder one, Fashion-MNIST, which is stored in tests/golden. In each it trains the package's VAE on the updates of
+the selectees, and another one on the differences between these.
+
+- Input: `vae` is the published judge's, the logistic function of updates or differences; `vae-span` has these scaled to
+  unit mean square.
+- Learned: `updates`; `differences`; and `updates, more steps`, since 5 selectees have 20 differences and a VAE takes
+  three times the steps an epoch on these.
+- AUC, the chance that an infected candidate scores higher than a benign one: by `code`, the distance of its code from
+  the mean code of what was learned; by `error`, that of reconstruction; or, with no VAE at all, by the mean squared
+  `distance` to the selectees. What is learned on differences scores a candidate by its mean over the selectees.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from benchmarks.files import GOLDEN
+from benchmarks.measuring.machine import describe
+from benchmarks.measuring.timing import one_thread
+from snowball.defenses import Context, SnowballMinus
+from snowball.defenses.snowball.judges import JUDGES
+from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.rng import stream
+from snowball.sim.engines.processes import Processes
+from snowball.sim.federation import Federation
+from snowball.sim.loop import simulate
+from snowball.sim.presets import load
+from snowball.updates import Updates
+
+ASSIGNMENTS = ("rounds=100",)
+LAST, WORKERS, REPEATS = 25, 1, 5
+"""The round, the processes that train clients, and the VAEs that each AUC is measured with."""
+
+STORED = "fashion-cba/9"
+CLUSTERS = 11
+
+PUBLISHED, LONGER = "vae", "updates, more steps"
+SHOWN = ("updates", "differences")
+CASES = ((PUBLISHED, LONGER), *((judge, learned) for judge in (PUBLISHED, "vae-span") for learned in SHOWN))
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Round:
+    """The voting layers of a round."""
+
+    updates: Updates
+    infected: Tensor  # (n,) bool
+    selectees: Tensor  # (n,) bool
+
+
+def play(last: int, assignments: Sequence[str]) -> Round:
+    """Simulate up to a round."""
+    kept: dict[str, Any] = {}
+
+    def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
+        names = voting_layers(updates.layout, "ends")
+        layers = {name: updates.read_columns(updates.layout.columns[name]) for name in names}
+        kept["updates"] = Updates.from_layers(layers, updates.examples, updates.clients)
+        kept["infected"] = torch.tensor(malicious)
+
+    federation = Federation.of(load("cpu/mnist", assignments))
+    for record in simulate(federation, partial(Processes, workers=WORKERS), observe=observe):
+        if record["round"] == last:
+            break
+    elected = dict(zip(record["participants"], record["elected"], strict=True))
+    chosen = torch.tensor([elected[client] for client in kept["updates"].clients])
+    return Round(kept["updates"], kept["infected"], chosen)
+
+
+def stored(name: str) -> Round:
+    """A round of tests/golden, with the selectees that the paper's settings elect."""
+    tensors = load_file(GOLDEN)
+    prefix, infected = f"{name}/layer/", tensors[f"{name}/infected"]
+    layers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    updates = Updates.from_layers(layers, clients=[f"{row:03}" for row in range(len(infected))])
+    elected = SnowballMinus(clusters=CLUSTERS, ballot_floor=0.0)(updates, Context(1)).elected
+    return Round(updates, infected, elected)
+
+
+def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat: int) -> tuple[Vae, Tensor, Tensor]:
+    """A VAE, what it has learned (m, d), and what there is to score of each candidate (c, s, d)."""
+    rng = stream(0, "latent", judge, learned, repeat)
+    made = JUDGES[judge](taken.updates, taken.updates.layout.names, settings, rng)
+    rows, vae = made.rows, made.vae  # type: ignore[attr-defined]
+    selectees, candidates = rows[taken.selectees], rows[~taken.selectees]
+    pairs = (selectees[:, None] - selectees)[~torch.eye(len(selectees), dtype=torch.bool)]
+    apart = candidates[:, None] - selectees
+    known, asked = (pairs, torch.cat([apart, -apart], 1)) if learned == SHOWN[1] else (selectees, candidates[:, None])
+    more = ceil(len(pairs) / vae.batch) // ceil(len(selectees) / vae.batch) if learned == LONGER else 1
+    vae.learn(known, more * settings.first_epochs)
+    return vae, known, asked
+
+
+def measure(taken: Round, judge: str, learned: str, settings: VaeSettings, repeats: int = REPEATS) -> Case:
+    """How well several VAEs tell infected candidates from benign ones."""
+    infected = taken.infected[~taken.selectees]
+    by_code, by_error = [], []
+    for repeat in range(repeats):
+        vae, known, asked = learn(taken, judge, learned, settings, repeat)
+        every = asked.flatten(0, 1)
+        apart = (vae.codes(every).double() - vae.codes(known).double().mean(0)).square().sum(1)
+        by_code.append(auc(infected, apart.view(asked.shape[:2]).mean(1)))
+        by_error.append(auc(infected, vae.errors(every).view(asked.shape[:2]).mean(1)))
+    return {"judge": judge, "learned": learned, "code_auc": by_code, "error_auc": by_error}
+
+
+def auc(infected: Tensor, scores: Tensor) -> float:
+    """The chance that an infected candidate scores higher than a benign one."""
+    return float(roc_auc_score(infected.numpy(), scores.numpy()))
+
+
+def without_vae(taken: Round) -> float:
+    """The AUC of the mean squared distance to the selectees."""
+    rows = taken.updates.values.double()
+    apart = torch.cdist(rows[~taken.selectees], rows[taken.selectees]).square().mean(1)
+    return auc(taken.infected[~taken.selectees], apart)
+
+
+def result_of(taken: Round, settings: VaeSettings, repeats: int = REPEATS) -> dict[str, Any]:
+    """All that is measured of a round."""
+    return {
+        "clients": len(taken.infected),
+        "infected": int(taken.infected.sum()),
+        "selectees": int(taken.selectees.sum()),
+        "infected_selectees": int((taken.infected & taken.selectees).sum()),
+        "distance_auc": without_vae(taken),
+        "cases": [measure(taken, judge, learned, settings, repeats) for judge, learned in CASES],
+    }
+
+
+def rounds() -> dict[str, dict[str, Any]]:
+    """Both rounds, where each is from and what is measured of it."""
+    settings = VaeSettings()
+    with one_thread():
+        played, kept = play(LAST, ASSIGNMENTS), stored(STORED)
+        return {
+            "MNIST": {"of": f"round {LAST} of cpu/mnist, {', '.join(ASSIGNMENTS)}", **result_of(played, settings)},
+            "Fashion": {"of": f"{STORED} of tests/golden", **result_of(kept, settings)},
+        }
+
+
+if __name__ == "__main__":
+    print(json.dumps({"machine": describe(), "rounds": rounds()}, indent=1))

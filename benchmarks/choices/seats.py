@@ -1,0 +1,90 @@
+"""Why do infected updates win seats on CIFAR-10 at the size for two cores? One thing is changed at a time.
+
+    SNOWBALL_DATA=... python -m benchmarks.choices.seats [--only CASE]
+
+Rounds of the preset cpu/cifar10, whose model moves on by its benign updates alone, so that nobody has won yet. In each
+the paper's bottom-up election is held: `infected` counts infected updates among the `selectees`, `share` is that of
+infected updates in the round, which chance would give them. `between` is the mean distance of an infected update to a
+benign one, over that of two benign ones: where it is 1, infected updates lie among the others; `together` is that of
+two infected ones. All is in benchmarks/results/seats.json; with --only, one case is played and the others are kept.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.files import RESULTS, read_result
+from benchmarks.inputs.rounds import Round, capture, kept_rounds
+from benchmarks.measuring.machine import describe
+from benchmarks.measuring.timing import one_thread
+from snowball.defenses import Context, Snowball, SnowballMinus
+from snowball.sim.presets import load
+from snowball.sim.round_record import distances
+
+EARLY = (2, 4, 8, 12, 16, 20)
+
+
+class Case(NamedTuple):
+    """A preset, what is changed in it, and the rounds that are looked at."""
+
+    preset: str
+    changes: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = EARLY
+
+
+CASES = {
+    "as it is": Case("cpu/cifar10"),
+    "later": Case("cpu/cifar10", ("rounds=120",), (40, 80, 120)),
+    "5 epochs": Case("cpu/cifar10", ("training.epochs=5",)),
+    "the seven-layer network, a quarter": Case("cpu/cifar10", ("model.name=cifar-cnn-quarter",)),
+    "mild label skew": Case("cpu/cifar10", ("data.alpha=10",)),
+    "MNIST": Case("cpu/mnist"),
+}
+"""By what a case is called."""
+
+
+def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
+    """The bottom-up election of a round, and how its updates lie."""
+    elect = SnowballMinus(snowball.clusters, first_share=snowball.first_share, ballot_floor=snowball.ballot_floor)
+    elected = elect(taken.updates, Context(1)).elected
+    means = distances(taken.updates.products(), taken.infected.tolist())
+    return {
+        "round": taken.number,
+        "selectees": int(elected.sum()),
+        "infected": int((elected & taken.infected).sum()),
+        "share": float(taken.infected.double().mean()),
+        "between": means["between"] / means["benign"],
+        "together": means["infected"] / means["benign"],
+    }
+
+
+def play(name: str) -> dict[str, Any]:
+    """The elections of a case."""
+    preset, changes, rounds = CASES[name]
+    tensors = capture(load(preset, ["defense.name=ideal", *changes]), rounds)
+    with one_thread():
+        held = [seats(taken, load(preset).defense.build()) for taken in kept_rounds(tensors)]
+    found = {"name": name, "preset": preset, "changes": changes, "rounds": held}
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    """Play every case, or one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=CASES, help="play this one and keep the others")
+    only = parser.parse_args().only
+    kept = {case["name"]: case for case in read_result("seats")["cases"]} if only else {}
+    wanted = [name for name in CASES if only in (None, name) or name in kept]
+    cases = [play(name) if only in (None, name) else kept[name] for name in wanted]
+    (RESULTS / "seats.json").write_text(
+        json.dumps({"machine": describe(), "cases": cases}, indent=1) + "\n", encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,1 @@
+"""What benchmarks run on: rounds that were captured, rows and samples that are made up."""

@@ -1,0 +1,1 @@
+"""Clocks, memory, arithmetic, and what a benchmark ran on."""

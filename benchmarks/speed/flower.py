@@ -1,0 +1,197 @@
+"""What a guard in front of Flower's FedAvg costs a server that gets 50 replies.
+
+    .venv-flower/bin/python -m benchmarks.speed.flower > benchmarks/results/flower.json
+
+Timed is `aggregate_train` on Flower's own messages, with the paper's network for MNIST: FedAvg alone, and guarded. Next
+to it stands the local training of the 50 clients, in a row. Seconds are the processor's, on one thread, the least of
+several: other programs on the machine do not count.
+
+Then whole rounds in Flower's simulation, FedAvg and guarded in turns, the first of each left out: medians of seconds by
+the clock. What the guard adds is what its part of a round takes longer than FedAvg's, as a share of FedAvg's round.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import version
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.simulation import run_simulation
+from flwr.supercore.task_identity import TaskIdentity
+
+from benchmarks.measuring.machine import describe
+from benchmarks.measuring.timing import Case, make_case, one_thread
+from snowball import defenses
+from snowball.data import load_dataset
+from snowball.integrations.flower import Guarded, GuardedFedAvg
+from snowball.models import build_model
+from snowball.rng import stream
+from snowball.sim.experiment import TrainingSettings
+from snowball.sim.training.sgd import Trainer
+
+CLIENTS, REPEATS, EXAMPLES = 50, 7, 240
+STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "Guarded(FedAvg()), all elected": lambda: Guarded(FedAvg(), defense=defenses.FedAvg()),
+    "Guarded(FedAvg()), Multi-Krum": lambda: Guarded(FedAvg(), defense=defenses.MultiKrum()),
+    "Guarded(FedAvg()), Snowball": lambda: Guarded(FedAvg(), defense=defenses.Snowball(grow_after=0)),
+    "GuardedFedAvg(), Snowball": lambda: GuardedFedAvg(defense=defenses.Snowball(grow_after=0)),
+}
+ROUNDS, WORKERS = 6, 2
+TRAININGS = {"20 images, one epoch": (20, 1), "240 images, two epochs": (EXAMPLES, 2)}
+
+
+class Nodes:
+    """As much of a grid as FedAvg asks for."""
+
+    def get_node_ids(self) -> list[int]:
+        """The clients."""
+        return list(range(1, CLIENTS + 1))
+
+
+def replies_to(messages: list[Message], model: torch.nn.Module) -> list[Message]:
+    """What clients answer: the global model, a little moved."""
+    replies = []
+    for message in messages:
+        rng = stream(0, "client", message.metadata.dst_node_id)
+        state = {
+            name: tensor + 0.01 * torch.randn(tensor.shape, generator=rng)
+            for name, tensor in model.state_dict().items()
+        }
+        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": EXAMPLES, "loss": 1.0})}
+        replies.append(Message(RecordDict(content), reply_to=message))
+    return replies
+
+
+def least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
+    """Seconds of the processor, the least of several runs; the first, which warms up, is not counted."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = process_time()
+        work()
+        seconds.append(process_time() - start)
+    return min(seconds)
+
+
+def aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
+    """Seconds of a strategy's `aggregate_train`, rounds after the first."""
+    arrays = ArrayRecord(model.state_dict())
+    messages = list(strategy.configure_train(1, arrays, ConfigRecord(), Nodes()))
+    replies = replies_to(messages, model)
+    return least(lambda: strategy.aggregate_train(1, replies))
+
+
+def training(model: torch.nn.Module) -> float:
+    """Seconds of one client's local training: two epochs, as in the demo."""
+    split = load_dataset("mnist-sample").train[torch.arange(EXAMPLES)]
+    dataset = load_dataset("mnist-sample")
+    trainer = Trainer(model, TrainingSettings(epochs=2))
+    inputs = dataset.normalise(split.inputs)
+    return least(lambda: trainer.train(inputs, split.labels, 0.001, stream(0, "training")), 2)
+
+
+@lru_cache(maxsize=1)
+def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+    """What a simulated client does to the global model, made once a process."""
+    torch.set_num_threads(1)
+    dataset = load_dataset("mnist-sample")
+    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    trainer = Trainer(model, TrainingSettings(epochs=epochs))
+    split = dataset.train[torch.arange(examples)]
+    inputs = dataset.normalise(split.inputs)
+
+    def train(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        model.load_state_dict(state)
+        trainer.train(inputs, split.labels, 0.001, stream(0, "training"))
+        return model.state_dict()
+
+    return train
+
+
+def client(examples: int, epochs: int) -> ClientApp:
+    """An app that trains on some images."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        state = site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
+        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": examples, "loss": 1.0})}
+        return Message(RecordDict(content), reply_to=message)
+
+    return app
+
+
+def one_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
+    """Seconds of a round by the clock, and those of them that the strategy takes."""
+    start = perf_counter()
+    messages = list(strategy.configure_train(1, arrays, ConfigRecord(), grid))
+    asked = perf_counter()
+    replies = list(grid.send_and_receive(messages, timeout=600))
+    answered = perf_counter()
+    result, _ = strategy.aggregate_train(1, replies)
+    if result is None or len(replies) < CLIENTS or any(reply.has_error() for reply in replies):
+        raise RuntimeError(f"{len(replies)} of {CLIENTS} clients answered, and no model came of it")
+    end = perf_counter()
+    return end - start, end - answered + asked - start
+
+
+def simulated(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
+    """Rounds in Flower's simulation, FedAvg's and guarded ones in turns."""
+    seconds: dict[str, list[tuple[float, float]]] = {"plain": [], "guarded": []}
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes come one by one
+        guarded = Guarded(FedAvg(**everybody), defense=defenses.Snowball(grow_after=0))
+        strategies = {"plain": FedAvg(**everybody), "guarded": guarded}
+        arrays = ArrayRecord(model.state_dict())
+        for _ in range(ROUNDS):
+            for name, strategy in strategies.items():
+                seconds[name].append(one_round(strategy, arrays, grid))
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    resources = {
+        "init_args": {"num_cpus": WORKERS, "log_to_driver": False},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
+    run_simulation(app, client(*training), CLIENTS, backend_config=resources)
+    (plain, own), (guarded, added) = (
+        [median(column) for column in zip(*seconds[name][1:], strict=True)] for name in ("plain", "guarded")
+    )
+    return {"round_seconds": plain, "guarded_round_seconds": guarded, "guard_adds": (added - own) / plain}
+
+
+def run() -> dict[str, Any]:
+    """Measure every strategy."""
+    TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # messages can only be made inside a task
+    dataset = load_dataset("mnist-sample")
+    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    facts = {"clients": CLIENTS, "parameters": sum(parameter.numel() for parameter in model.parameters())}
+    with one_thread():
+        plain = aggregation(FedAvg(), model)
+        cases: list[Case] = [make_case("FedAvg()", plain, plain, **facts)]
+        for name, make in STRATEGIES.items():
+            cases.append(make_case(name, aggregation(make(), model), plain, **facts))
+            print(f"{name}: {cases[-1]['seconds'] / plain:.1f} times FedAvg", file=sys.stderr, flush=True)
+        round_seconds = CLIENTS * training(model)
+    for case in cases:
+        case["share_of_round"] = case["seconds"] / (case["seconds"] + round_seconds)
+    rounds = [{"name": name, **simulated(model, training)} for name, training in TRAININGS.items()]
+    machine = {**describe(), "flwr": version("flwr")}
+    return {"machine": machine, "training_seconds": round_seconds, "cases": cases, "simulated": rounds}
+
+
+if __name__ == "__main__":
+    from benchmarks.speed import flower  # the simulation's processes find what is in here by this name
+
+    print(json.dumps(flower.run(), indent=1))

@@ -1,0 +1,121 @@
+"""What it takes to have each data set in memory and dealt out to clients.
+
+    python -m benchmarks.speed.loading > benchmarks/results/loading.json
+
+Measured are the sets in the package and in $SNOWBALL_DATA, every time in a fresh process: once with an empty cache, and
+three times after that. The last two lines deal out made-up clients, as many as the complete sets have.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.measuring.machine import PeakMemory, describe
+from benchmarks.measuring.timing import Case
+from snowball.data import DATASETS, Dataset, TextDataset, load_dataset, locate_dataset
+from snowball.data.partition import Parts, partition_merged, partition_natural
+from snowball.data.sets.femnist import COMPLETE_SIZE as FEMNIST
+from snowball.rng import numpy_stream, stream
+from snowball.sim.experiment import DataSettings
+from snowball.sim.federation import deal
+
+REPEATS = 3
+SENT140 = (660_120, 1_600_000)  # users and texts
+MERGED = 2000  # the paper's clients on Sent140
+DEALT = {"femnist": ("natural", None), "sent140": ("iid", MERGED), "sent140-users": ("merged", MERGED)}
+
+
+def measure(name: str) -> Case:
+    """Load a set in this process and deal it out; peaks are in times of its size."""
+    with PeakMemory() as memory:
+        start = perf_counter()
+        dataset = load_dataset(name)
+        seconds = perf_counter() - start
+    size = sum(tensor.nbytes for tensor in tensors(dataset))
+    peak = memory.growth["VmRSS"] * 2**20 / size if memory.growth else None
+    samples = len(dataset.train) + len(dataset.test)
+    return {"name": name, "samples": samples, "bytes": size, "seconds": seconds, "peak": peak, **dealt(dataset)}
+
+
+def tensors(dataset: Dataset) -> Iterator[Tensor]:
+    """All that a data set keeps in memory."""
+    for split in (dataset.train, dataset.test):
+        yield from (split.inputs, split.labels)
+    if dataset.groups is not None:
+        yield dataset.groups
+    if isinstance(dataset, TextDataset):
+        yield dataset.vocabulary.vectors
+
+
+def dealt(dataset: Dataset) -> Case:
+    """Deal a set out as the paper does; one without users at random."""
+    partition, clients = DEALT.get(dataset.name, ("dirichlet-plain", 200))
+    if clients is None:
+        clients = len(torch.unique(dataset.groups))
+    settings = DataSettings(name=dataset.name, clients=clients, partition=partition)
+    return timed(partition, lambda: deal(dataset, settings, seed=0))
+
+
+def timed(partition: str, work: Callable[[], Parts]) -> Case:
+    """The time that a partition takes."""
+    start = perf_counter()
+    clients = len(work())
+    return {"partition": partition, "clients": clients, "partition_seconds": perf_counter() - start}
+
+
+def fresh(name: str) -> Case:
+    """The same in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measure, name).result()
+
+
+def loaded(name: str) -> Case:
+    """The first load of a set, and the median of those after it."""
+    first, *later = (fresh(name) for _ in range(1 + REPEATS))
+    middle = {key: median(case[key] for case in later) for key in ("seconds", "partition_seconds")}
+    peaks = {"first_peak": first["peak"], "peak": later[0]["peak"]}
+    print(f"{name}: {first['seconds']:.2f} s, then {middle['seconds']:.2f} s", file=sys.stderr, flush=True)
+    return {**first, "first_seconds": first["seconds"], **middle, **peaks}
+
+
+def made_up() -> list[Case]:
+    """Deal out as many clients and samples as the complete sets have."""
+    writers, users = owners(*FEMNIST), owners(*SENT140)
+    rng = numpy_stream(0, "loading")
+    return [
+        {"name": "FEMNIST's size", "samples": len(writers), **timed("natural", lambda: partition_natural(writers))},
+        {
+            "name": "Sent140's size",
+            "samples": len(users),
+            **timed("merged", lambda: partition_merged(users, MERGED, rng)),
+        },
+    ]
+
+
+def owners(clients: int, samples: int) -> Tensor:
+    """The client of each sample (samples,), in no order; every client has one."""
+    rng = stream(0, "loading", clients)
+    more = torch.randint(clients, (samples - clients,), generator=rng)
+    return torch.cat([torch.arange(clients), more])[torch.randperm(samples, generator=rng)]
+
+
+def run() -> dict[str, Any]:
+    """Measure every set that is here."""
+    with TemporaryDirectory() as cache:
+        os.environ["XDG_CACHE_HOME"] = cache
+        cases = [loaded(name) for name in DATASETS if locate_dataset(name)]
+    return {"machine": describe(), "cases": [*cases, *made_up()]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=1))

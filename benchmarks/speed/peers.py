@@ -1,0 +1,75 @@
+"""Times each defense on the server, beside FedAvg in the same run.
+
+One process, one thread. Every measurement starts from rows whose Gram matrices are not computed yet, FedAvg is timed
+again before each defense, and a defense that keeps a history is timed once it has one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.inputs.synthetic import SEED, make_layers, to_updates
+from benchmarks.measuring.timing import Case, fastest, make_case
+from snowball.defenses import DEFENSES, Context, Defense, Verdict
+from snowball.rng import stream
+from snowball.updates import Updates
+
+SIZES = ((50, 455_000), (100, 1_000_000))
+"""Updates and columns: the paper's MNIST, and twice as many of twice the size."""
+
+QUICK_SIZES = ((50, 45_500),)
+HIDDEN = 100
+"""Columns of a layer's shape; the first layer of the two is a tenth of the model."""
+
+SETTINGS: dict[str, dict[str, Any]] = {"snowball": {"clusters": 11}, "snowball-minus": {"clusters": 11}}
+"""The paper's number of clusters: finding it is the first round's work alone."""
+
+ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
+"""Rounds until a history is as long as it gets."""
+
+
+def model_rows(clients: int, width: int) -> dict[str, Tensor]:
+    """A round's rows in two layers."""
+    first = width // 10 // HIDDEN
+    return make_layers(clients, {"first.weight": (first, HIDDEN), "last.weight": (width // HIDDEN - first, HIDDEN)})
+
+
+def context_of(updates: Updates) -> Context:
+    """A round with everything that a server can have, but for a model to try."""
+    base = 0.1 * torch.randn(updates.layout.width, generator=stream(SEED, "benchmark", "base"))
+    return Context(1, 100, base, SEED, trusted=updates.mean(torch.ones(len(updates))))
+
+
+def after(defense: Defense, updates: Updates, context: Context, rounds: int) -> Context:
+    """The context of the round after so many."""
+    for _ in range(rounds):
+        context = replace(context, round=context.round + 1, state=defense(updates, context).state)
+    return context
+
+
+def case(name: str, layers: dict[str, Tensor], context: Context, repeats: int) -> Case:
+    """One defense, and FedAvg just before it."""
+    defense = DEFENSES[name](**SETTINGS.get(name, {}))
+    now = after(defense, to_updates(layers), context, ROUNDS_BEFORE.get(name, 0))
+    reference_seconds, _ = fastest(partial(judge, DEFENSES["fedavg"](), now), lambda: to_updates(layers), repeats)
+    seconds, verdict = fastest(partial(judge, defense, now), lambda: to_updates(layers), repeats)
+    count, width = len(verdict.elected), len(verdict.delta)
+    times = seconds / reference_seconds
+    return make_case(f"{name} k{count} d{width}", seconds, reference_seconds, times_fedavg=times)
+
+
+def judge(defense: Defense, context: Context, updates: Updates) -> Verdict:
+    """What is timed."""
+    return defense(updates, context)
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """Every defense at every size."""
+    for clients, width in QUICK_SIZES if quick else SIZES:
+        layers = model_rows(clients, width)
+        context = context_of(to_updates(layers))
+        yield from (case(name, layers, context, 1 if quick else 3) for name in DEFENSES)

@@ -1,0 +1,88 @@
+"""How busy a sweep keeps the cores: 24 runs of the demo, side by side.
+
+    python -m benchmarks.speed.sweep > benchmarks/results/sweep.json      (a quarter of an hour on two idle cores)
+
+`busy_share` is the processor time of the sweep and of all that it started over that of all cores while it ran;
+`waiting_share` is for how long its processes could have run and had no core, since others had them or since there were
+more processes than cores. On a machine that does nothing else the first is what counts, elsewhere their sum.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from time import perf_counter, sleep
+from typing import Any
+
+from benchmarks.measuring.machine import describe
+from snowball.sim.engines.processes import cores
+from snowball.sweeps.grid import read_grid
+
+GRID = """# 24 runs of the demo
+[[grid]]
+preset = "demo"
+[grid.axes]
+"defense.name" = ["snowball", "krum", "flame", "fedavg"]
+"attack.name" = ["cba", "dba"]
+seed = [1, 2, 3]
+"""
+ADOPT_ORPHANS = 36  # prctl's number
+SAMPLE_SECONDS = 0.5
+
+
+def measure(grid: str = GRID) -> dict[str, Any]:
+    """Sweep through a grid, and say how busy that kept the cores."""
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)  # processes outlive who started them, and count where they are awaited
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "grid.toml"
+        file.write_text(grid, encoding="utf-8")
+        started, before = perf_counter(), processor_seconds()
+        waited = play(file, Path(folder) / "runs")
+        seconds, used = perf_counter() - started, processor_seconds() - before
+        runs = len(read_grid(file).runs)
+    shares = {"busy_share": used / (seconds * cores()), "waiting_share": waited / (seconds * cores())}
+    return {"machine": describe(), "runs": runs, "jobs": cores(), "seconds": seconds, **shares}
+
+
+def play(file: Path, out: Path) -> float:
+    """Sweep to the end; the seconds that processes of it waited for a core."""
+    command = [sys.executable, "-m", "snowball", "sweep", str(file), "--out", str(out)]
+    waits: dict[str, int] = {}
+    with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process:
+        while process.poll() is None:
+            sleep(SAMPLE_SECONDS)
+            waits |= waits_of(process.pid)
+    if process.returncode:
+        raise SystemExit(f"the sweep ended with exit code {process.returncode}")
+    return sum(waits.values()) / 1e9
+
+
+def waits_of(session: int) -> dict[str, int]:
+    """Nanoseconds that each process of a session has waited for a core so far."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                found[process.name] = int((process / "schedstat").read_text().split()[1])
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def processor_seconds() -> float:
+    """What all processes took that this one started or adopted, once they have ended."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    usage = getrusage(RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=1))

@@ -1,0 +1,303 @@
+"""Times the training of clients and whole rounds, beside a plain loop (baselines/plain.py) and the machine's peak.
+
+All engines train the same clients on the same samples in the same number of steps. They take turns, and the fastest of
+several turns counts; between turns the machine's peak is measured. Each network runs in its own process.
+
+    python -m benchmarks.speed.training [--quick] [--device cuda]
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, NamedTuple, Self
+
+import torch
+
+from benchmarks.baselines import plain
+from benchmarks.inputs.workloads import QUICK, WORKLOADS, Workload, make_up, samples_of
+from benchmarks.measuring.machine import PeakMemory, describe, family
+from benchmarks.measuring.operations import PEAK_SECONDS, peak, step_operations, synchronise
+from benchmarks.measuring.processes import run_module
+from benchmarks.measuring.timing import Case, make_case, table
+from snowball.errors import SettingError
+from snowball.records.checkpoint import State
+from snowball.sim.engines.base import stow, train_cohort
+from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.worker import TASK
+from snowball.sim.federation import Federation
+from snowball.sim.loop import build_first_state
+
+TURNS = 3
+QUICK_PEAK = PEAK_SECONDS / 10
+MEMORY_SECONDS = 0.05
+"""Between two looks at the memory."""
+
+CPU, CUDA = "cpu", "cuda"
+
+
+# Who trains
+
+
+class Plainly:
+    """The plain loop, as an engine."""
+
+    def __init__(self, federation: Federation, threads: int = 1, device: str = CPU) -> None:
+        settings = federation.experiment.training
+        self.threads = threads
+        self.layout = federation.layout
+        self.model = plain.plainly(federation.model()).to(device)
+        rates = (settings.rate(1), settings.momentum, settings.weight_decay)
+        self.recipe = plain.Recipe(settings.epochs, settings.batch, *rates)
+        held = map(federation.samples, range(federation.experiment.data.clients))
+        self.samples = [samples_of(federation, split, device) for split in held]
+
+    def __enter__(self) -> Self:
+        self.before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self.before)
+
+    def train(self, state: State, cohort: Sequence[int], round: int) -> list[plain.Weights]:
+        """Train a cohort from the state's global model."""
+        weights = dict(self.layout.split(state.base))
+        return plain.train_cohort(self.model, weights, [self.samples[client] for client in cohort], self.recipe)
+
+
+class PlainProcesses:
+    """As many plain loops at a time as there are workers, each with its share of the cohort."""
+
+    def __init__(self, federation: Federation, workers: int) -> None:
+        self.plainly = Plainly(federation)
+        self.workers = workers
+
+    def __enter__(self) -> Self:
+        self.plainly.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.plainly.__exit__()
+
+    def train(self, state: State, cohort: Sequence[int], round: int) -> None:
+        """Train a cohort from the state's global model, and keep nothing: only the time counts."""
+        shares = [cohort[worker :: self.workers] for worker in range(self.workers)]
+        processes = [
+            get_context("fork").Process(target=self.plainly.train, args=(state, share, round)) for share in shares
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if any(process.exitcode for process in processes):
+            raise RuntimeError("a plain loop in a process of its own failed")
+
+
+class Contender(NamedTuple):
+    """A way to train a cohort.
+
+    Attributes:
+        make: the engine for a federation.
+        workers: processes or threads that train at a time.
+        train: trains a cohort with the engine.
+        moved: bytes between processes, of so many clients and columns, with settings of so many bytes.
+    """
+
+    make: Callable[[Federation], Any]
+    workers: int = 1
+    train: Callable[[Any, State, Sequence[int], int], Any] = train_cohort
+    moved: Callable[[int, int, int], int] = lambda clients, width, settings: 0
+
+
+PLAIN = "plain"
+
+
+def contenders(device: str) -> dict[str, Contender]:
+    """All that can train here, by name; those of other projects where they are installed."""
+    found = {
+        PLAIN: Contender(partial(Plainly, device=device), train=Plainly.train),
+        "serial": Contender(partial(Serial, device=device)),
+        **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
+    }
+    if device != CPU:
+        return found
+    if find_spec("pfl"):
+        found["pfl"] = Contender(pfl_engine, train=lambda engine, *task: engine.train(*task))
+    if cores() > 1:
+        found[f"plain {cores()} threads"] = Contender(partial(Plainly, threads=cores()), cores(), Plainly.train)
+        found[f"plain {cores()} processes"] = Contender(
+            partial(PlainProcesses, workers=cores()), cores(), PlainProcesses.train
+        )
+    for workers in sorted({1, cores()}):
+        found[f"processes {workers}"] = Contender(
+            partial(Processes, workers=workers), workers, moved=moved_by_processes
+        )
+    if find_spec("flwr"):
+        found[f"flower {cores()}"] = Contender(partial(flower_engine, workers=cores()), cores(), moved=moved_by_flower)
+    return found
+
+
+def vmap_engine(federation: Federation, device: str) -> Any:
+    """Clients as one batch of models."""
+    from snowball.sim.engines.vmap import Stacked
+
+    return Stacked(federation, device)
+
+
+def pfl_engine(federation: Federation) -> Any:
+    """Apple's simulation."""
+    from benchmarks.baselines.pfl_engine import Pfl
+
+    return Pfl(federation)
+
+
+def flower_engine(federation: Federation, workers: int) -> Any:
+    """Our training over Flower's simulation."""
+    from snowball.sim.engines.flower import Simulated
+
+    return Simulated(federation, workers)
+
+
+def moved_by_processes(clients: int, width: int, settings: int) -> int:
+    """The global row is written once, a row a client; a task goes there and an answer comes back."""
+    return 4 * width * (1 + clients) + clients * (TASK.size + 2 * len(stow(None, {})))
+
+
+def moved_by_flower(clients: int, width: int, settings: int) -> int:
+    """Every message has the global row and the settings, every reply a row."""
+    return clients * (2 * 4 * width + settings)
+
+
+# One network
+
+
+def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], float]:
+    """Every contender on one network, and the peak that was measured between them."""
+    workload = (QUICK if quick else WORKLOADS)[name]
+    federation = Federation.of(workload.experiment)
+    state = build_first_state(federation)
+    taking_part = contenders(device)
+    best: dict[str, float] = {}
+    memory: dict[str, float | None] = {}
+    possible: dict[str, list[float]] = {}  # operations that the peak beside a turn could have done in its time
+    rates = []
+    for turn in range(1 if quick else TURNS):
+        for contender, way in taking_part.items():
+            rates.append(peak(device, QUICK_PEAK if quick else PEAK_SECONDS))
+            seconds, held = one_turn(way, federation, state, device, watch=turn == 0)
+            best[contender] = min(seconds, best.get(contender, seconds))
+            possible.setdefault(contender, []).append(rates[-1] * seconds * way.workers)
+            memory.setdefault(contender, held)
+    facts = partial(facts_of, workload, federation, best, taking_part)
+    done = workload.seen * operations_a_sample(workload, federation)
+    cases = []
+    for contender, seconds in best.items():
+        beside = {"share_of_peak_beside": done / median(possible[contender]), "peak_mib": memory[contender]}
+        cases.append(make_case(f"{name} {contender}", seconds, best[PLAIN], **facts(contender), **beside))
+    return cases, max(rates)
+
+
+def one_turn(
+    way: Contender, federation: Federation, state: State, device: str, watch: bool
+) -> tuple[float, float | None]:
+    """Seconds of a cohort's training once it is warm, and MiB at most while it warmed up, if that is watched."""
+    cohort = range(federation.experiment.cohort)
+    memory = PeakMemory(lambda: {"family": family()}, MEMORY_SECONDS)
+    with way.make(federation) as engine:
+        with memory if watch else nullcontext():
+            way.train(engine, state, cohort, 1)
+        synchronise(device)
+        start = perf_counter()
+        way.train(engine, state, cohort, 1)
+        synchronise(device)
+        return perf_counter() - start, memory.peak["family"] or None if watch else None
+
+
+def facts_of(
+    workload: Workload, federation: Federation, best: dict[str, float], taking_part: dict[str, Contender], name: str
+) -> dict[str, Any]:
+    """What the time of a contender means."""
+    seconds, workers = best[name], taking_part[name].workers
+    settings = len(json.dumps(federation.experiment.settings()))
+    alone = best.get(name.removesuffix(f" {workers}") + " 1")
+    return {
+        "workers": workers,
+        "samples_per_second": workload.seen / seconds,
+        "gflops": workload.seen * operations_a_sample(workload, federation) / seconds / 1e9,
+        "ratio_per_core": best[PLAIN] / seconds / workers,
+        "parallel_efficiency": alone / seconds / workers if alone else None,
+        "bytes_moved": taking_part[name].moved(workload.clients, federation.layout.width, settings),
+    }
+
+
+def operations_a_sample(workload: Workload, federation: Federation) -> float:
+    """Floating operations of training for each sample, in batches of the workload's size."""
+    inputs = federation.dataset.normalise(federation.dataset.train.inputs[: workload.batch])
+    return step_operations(plain.plainly(federation.model()), inputs) / workload.batch
+
+
+# All of it
+
+
+def training_cases(quick: bool, device: str) -> list[Case]:
+    """Every network, each in a process that finds made-up samples in a cache of its own; the peak is that of all."""
+    with TemporaryDirectory() as cache:
+        make_up(Path(cache) / "snowball")
+        measured = [in_process(name, quick, device, cache) for name in WORKLOADS]
+    highest = max(rate for _, rate in measured) / 1e9
+    cases = [case for some, _ in measured for case in some]
+    for case in cases:
+        case["share_of_peak"] = case["gflops"] / case["workers"] / highest
+    return [make_case("peak sgemm", 1 / highest, None, gflops=highest), *cases]
+
+
+def in_process(name: str, quick: bool, device: str, cache: str) -> tuple[list[Case], float]:
+    """A network's cases, in a new process: worker processes look for data where it does."""
+    arguments = ["--network", name, "--device", device, *(["--quick"] if quick else [])]
+    hidden = {"SNOWBALL_DATA", "SNOWBALL_VECTORS"}  # the same samples wherever this runs
+    environment = {key: value for key, value in os.environ.items() if key not in hidden} | {"XDG_CACHE_HOME": cache}
+    printed = run_module("speed.training", *arguments, environment=environment)
+    cases, rate = json.loads(printed.splitlines()[-1])  # others may print before
+    return cases, rate
+
+
+def run(quick: bool = False, device: str = CPU) -> dict[str, Any]:
+    """All cases on this machine; `quick` cuts clients, samples, turns and, on both sides alike, the VAE's epochs."""
+    if device == CUDA and not torch.cuda.is_available():
+        raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
+    cases = training_cases(quick, device)
+    if device == CPU:
+        from benchmarks.speed import whole_round  # and scikit-learn, which training has no use for
+
+        cases += whole_round.cases(quick)
+    gpu = {"gpu": torch.cuda.get_device_name()} if device == CUDA else {}
+    return {"machine": {**describe(), **gpu}, "cases": cases}
+
+
+def main() -> None:
+    """Print the table, or with --network one network's cases and the peak as JSON."""
+    parser = argparse.ArgumentParser(description="Time training beside the plain loop.")
+    parser.add_argument("--quick", action="store_true", help="fewer clients, samples and epochs")
+    parser.add_argument("--device", choices=(CPU, CUDA), default=CPU)
+    parser.add_argument("--network", choices=WORKLOADS, help="only this one, as JSON")
+    options = parser.parse_args()
+    if options.network:
+        print("\n" + json.dumps(network_cases(options.network, options.quick, options.device)))
+    else:
+        print(table(run(options.quick, options.device)["cases"]))
+
+
+__all__ = ["run", "table"]
+
+if __name__ == "__main__":
+    main()

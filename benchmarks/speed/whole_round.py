@@ -1,0 +1,280 @@
+"""Times a round of the paper's MNIST setting, beside a plain loop with the elections as published.
+
+Ours is the simulator: worker processes on all cores, attack, election, evaluation. The plain side trains one client
+after another, on as many threads as there are cores, and elects as baselines/reference.py does. It also runs on one
+thread, since more are not always faster. Without MNIST, both use the sample that the package ships: the cases name the
+data.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Self
+
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from benchmarks.baselines import plain, reference
+from benchmarks.inputs.workloads import samples_of
+from benchmarks.measuring.timing import Case, fastest, make_case
+from benchmarks.speed.elections import CLUSTERS, first_seats, growth_seats
+from snowball.data import locate_dataset
+from snowball.defenses.snowball.layers import voting_layers
+from snowball.records.checkpoint import load_state, save_state
+from snowball.records.run import CHECKPOINT, RunFolder
+from snowball.rng import stream
+from snowball.server import drop_broken
+from snowball.sim.cohort import draw
+from snowball.sim.engines.base import Replies
+from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.experiment import Experiment
+from snowball.sim.federation import Federation
+from snowball.sim.loop import build_first_state, receive, simulate
+from snowball.sim.presets import load
+from snowball.sim.run import run
+
+PRESET = "paper/mnist"
+KINDS = {
+    "round bottom-up": ("defense.grow_after=1.0",),
+    "round top-down": ("defense.grow_after=0",),
+    "round top-down distance": ("defense.grow_after=0", "defense.judge=distance"),
+}
+"""The rounds that are timed, and what the preset is changed in for them."""
+
+LONG = {"round top-down"}
+"""Those that are timed once: the VAE takes a minute."""
+
+PARTS = ("train", "bottom_up", "top_down", "finish")
+"""Of a round done plainly."""
+
+QUICK = (
+    *("data.name=mnist-sample", "data.clients=24", "data.examples=480", "cohort=12", "training.epochs=1"),
+    *("defense.vae.first_epochs=9", "defense.vae.tune_epochs=1"),
+)
+VAE = ("first_epochs", "tune_epochs", "hidden", "latent")
+"""The settings of the VAE that the reference has, too."""
+
+REPEATS = 3
+"""Times that a call is repeated which takes no time worth speaking of."""
+
+
+def setting(quick: bool, *assignments: str) -> Experiment:
+    """The preset, on what data there is; in a quick run with fewer clients."""
+    data = ("data.name=mnist-sample",) if locate_dataset("mnist") is None else ()
+    return load(PRESET, [*data, *(QUICK if quick else ()), *assignments])
+
+
+# Ours
+
+
+class Clocked(Processes):
+    """Workers on all cores, and when they were ready."""
+
+    def __init__(self, federation: Federation) -> None:
+        super().__init__(federation, workers=cores())
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.ready = perf_counter()
+        return self
+
+
+def our_round(experiment: Experiment) -> float:
+    """Seconds of the first round, from when the workers are there."""
+    federation = Federation.of(experiment)
+    clock = Clocked(federation)
+    rounds = simulate(federation, lambda _: clock, build_first_state(federation))
+    next(rounds)
+    seconds = perf_counter() - clock.ready
+    rounds.close()
+    return seconds
+
+
+# Plainly
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """So many threads for torch and scikit-learn; by themselves they take as many as there are cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class PlainRound:
+    """The first round of an experiment, done plainly; every part of it can be timed by itself."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        federation = Federation.of(experiment)
+        settings = experiment.training
+        self.recipe = plain.Recipe(
+            settings.epochs, settings.batch, settings.rate(1), settings.momentum, settings.weight_decay
+        )
+        self.model = plain.plainly(federation.model())
+        self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        cohort = draw(experiment, 1)
+        self.samples = [samples_of(federation, federation.training(client, 1)) for client in cohort]
+        tests = (federation.dataset.test, federation.backdoor())
+        self.tests = [samples_of(federation, split) for split in tests if split]
+        self.layers = voting_layers(federation.layout, "ends")
+        own = asdict(experiment.defense.own["vae"])
+        self.vae = {name: own[name] for name in VAE}
+
+    def train(self) -> list[plain.Weights]:
+        """Train the cohort."""
+        return plain.train_cohort(self.model, self.weights, self.samples, self.recipe)
+
+    def bottom_up(self, trained: Sequence[plain.Weights]) -> list[int]:
+        """Who is elected by votes."""
+        layers = [plain.differences(self.weights, trained, layer).numpy() for layer in self.layers]
+        votes = reference.bottom_up(layers, CLUSTERS)
+        return reference.selectees(votes.totals, first_seats(len(trained)))
+
+    def top_down(self, trained: Sequence[plain.Weights], first: Sequence[int]) -> list[int]:
+        """Who the VAE elects beside these."""
+        rows = torch.cat([plain.differences(self.weights, trained, layer) for layer in self.layers], 1)
+        target, step = growth_seats(len(trained))
+        return reference.top_down(rows, first, target, step, generator=stream(0, "benchmark", "vae"), **self.vae)
+
+    def finish(self, trained: Sequence[plain.Weights], elected: Sequence[int]) -> list[float]:
+        """Average who is elected, and see how good that is."""
+        average = plain.average(trained, [len(samples) for samples in self.samples], elected)
+        return [plain.accuracy(self.model, average, test) for test in self.tests]
+
+
+def plain_seconds(plainly: PlainRound, threads: int, repeats: int) -> dict[str, float]:
+    """Seconds of the parts of a round on so many threads: training, the vote, the growth after it, and the end."""
+    with on_threads(threads):
+        train, trained = fastest(lambda _: plainly.train(), lambda: None, repeats)
+        vote, first = fastest(plainly.bottom_up, lambda: trained, 1)
+        grow, _ = fastest(partial(plainly.top_down, first=first), lambda: trained, 1)
+        finish, _ = fastest(partial(plainly.finish, elected=first), lambda: trained, 1)
+    return dict(zip(PARTS, (train, vote, grow, finish), strict=True))
+
+
+# Cases
+
+
+def round_cases(quick: bool) -> Iterator[Case]:
+    """A round of each kind, and the plain one beside it: on all cores, as it is run, and on one."""
+    repeats = 1 if quick else 2
+    plainly = PlainRound(setting(quick))
+    parts = {threads: plain_seconds(plainly, threads, repeats) for threads in sorted({1, cores()})}
+    for name, assignments in KINDS.items():
+        experiment = setting(quick, "rounds=1", *assignments)
+        wanted = [part for part in PARTS if part != "top_down" or "top-down" in name]
+        seconds = min(our_round(experiment) for _ in range(1 if name in LONG else repeats))
+        sums = {threads: sum(took[part] for part in wanted) for threads, took in parts.items()}
+        alone = {"one_thread_seconds": sums[1], "ratio_to_one_thread": sums[1] / seconds}
+        facts = {"plain_seconds": {part: parts[cores()][part] for part in wanted}, **size_of(experiment)}
+        yield make_case(name, seconds, sums[cores()], **alone, **facts)
+
+
+def size_of(experiment: Experiment) -> dict[str, str | int]:
+    """What a round is made of."""
+    sizes = {"clients": experiment.data.clients, "cohort": experiment.cohort, "epochs": experiment.training.epochs}
+    return {"data": experiment.data.name, **sizes, "workers": cores()}
+
+
+def rest_case(quick: bool) -> Case:
+    """What a round is made of, as shares of it: both elections with the default judge, written to a folder."""
+    experiment = setting(quick, "rounds=2", "defense.grow_after=0", "defense.judge=distance")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        rounds = run(experiment, path, partial(Processes, workers=cores()))
+        (_, start), (record, end) = [(record, perf_counter()) for record in rounds]
+        total, took, apart = end - start, record["seconds"], apart_seconds(experiment, path)
+    election = took["bottom_up"] + took["top_down"]
+    parts = {
+        "train": took["train"] - apart["draw"],
+        **apart,
+        "election": election,
+        "aggregation": took["defense"] - election - apart["flattening"],
+        "evaluation": took["evaluate"],
+    }
+    shares = {name: seconds / total for name, seconds in parts.items()}
+    beside = {"shares": {**shares, "other": 1 - sum(shares.values())}}
+    return make_case("rest", total - took["train"], None, round_seconds=total, **beside, **size_of(experiment))
+
+
+def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
+    """Seconds of what a record does not tell, done again with what a run left in its folder."""
+    federation = Federation.of(experiment)
+    state = load_state(path / CHECKPOINT, experiment.rounds, federation.layout)
+    assert state is not None
+    folder = RunFolder.open(path)
+    record, cohort = folder.rounds()[-1], draw(experiment, 2)
+    rows = 0.01 * torch.randn(len(cohort), federation.layout.width, generator=stream(0, "benchmark", "rest"))
+    replies = Replies(rows, [state.buffers] * len(cohort))
+
+    def keep(_: None) -> None:
+        folder.append(record)
+        state.base = state.base + 1  # as after every round: the same model would not be written again
+        save_state(state, path / CHECKPOINT)
+
+    works: dict[str, Callable[[None], Any]] = {
+        "draw": lambda _: draw(experiment, 2),
+        "flattening": lambda _: drop_broken(receive(federation, replies, cohort))[0].to_updates(),
+        "records": keep,
+    }
+    return {name: fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}
+
+
+STARTED = """
+import os
+from snowball.sim.engines import choice as engines
+
+def train(*_):
+    print("started", flush=True)
+    os._exit(0)
+
+def make(*given, made=engines.MAKERS["processes"]):
+    engine = made(*given)
+    engine.func.train = train
+    return engine
+
+engines.MAKERS["processes"] = make
+from snowball.cli import main
+main()
+"""
+"""The command, but that it ends where the first cohort would be trained: all workers are waiting for clients then."""
+
+
+def start_up_case(quick: bool) -> Case:
+    """Seconds until `snowball run` trains its first client, beside those of a process that only imports torch."""
+    data = "mnist-sample" if locate_dataset("mnist") is None else "mnist"
+    repeats = 1 if quick else REPEATS
+    with TemporaryDirectory() as folder:
+        command = ["run", PRESET, "--set", f"data.name={data}", "--out", str(Path(folder) / "run"), "--overwrite"]
+        seconds = min(until_word(STARTED, *command) for _ in range(repeats))
+    reference_seconds = min(until_word("import torch; print('started', flush=True)") for _ in range(repeats))
+    return make_case("start-up", seconds, reference_seconds, data=data, workers=cores())
+
+
+def until_word(program: str, *arguments: str) -> float:
+    """Seconds from the start of a program in a new process to the line that says that it has started."""
+    start = perf_counter()
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stdout
+        said = any(line.strip() == "started" for line in process.stdout)
+        seconds = perf_counter() - start
+    if not said:
+        raise RuntimeError(f"{' '.join(arguments) or program} ended with exit code {process.returncode} too early")
+    return seconds
+
+
+def cases(quick: bool) -> list[Case]:
+    """Every case of a whole round."""
+    return [*round_cases(quick), rest_case(quick), start_up_case(quick)]

@@ -1,0 +1,7 @@
+"""Judges defenses: see judge.py."""
+
+import sys
+
+from benchmarks.strength.judge import main
+
+sys.exit(main())

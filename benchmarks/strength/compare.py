@@ -1,0 +1,35 @@
+"""Every defense in the demo's federation, against both of the paper's attacks.
+
+    python -m benchmarks.strength.compare runs/compare > benchmarks/results/compare.json
+
+The settings are the `demo` preset's: 20 rounds, 100 clients of the shipped MNIST sample, 50 a round, 20 % of them
+malicious, each defense as its `peers` section says, and where the published code and the original method differ, both.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.strength.runs import Case, side_by_side
+from snowball.defenses import DEFENSES
+from snowball.sim.presets import Preset
+
+ATTACKS = ("cba", "dba")
+VARIANTS = ("original", "published")
+SLOW_FIRST = ("flip", "deepsight", "crfl")
+"""So that nothing long is left for one process alone at the end."""
+
+
+def cases() -> Iterator[Case]:
+    """Every run."""
+    for name in sorted(DEFENSES, key=lambda name: name not in SLOW_FIRST):
+        varies = "variant" in Preset.open("demo").peers.get(name, {})
+        for attack in ATTACKS:
+            for variant in VARIANTS if varies else (None,):
+                chosen = (f"defense.variant={variant}",) if variant else ()
+                assignments = (f"attack.name={attack}", f"defense.name={name}", *chosen)
+                yield Case("demo", assignments, {"defense": name, "variant": variant, "attack": attack})
+
+
+if __name__ == "__main__":
+    side_by_side(cases(), Path(sys.argv[1]))

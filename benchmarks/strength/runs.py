@@ -1,0 +1,50 @@
+"""The runs of a benchmark: each in a folder of its own, where it goes on if it was stopped."""
+
+import json
+import sys
+from collections.abc import Iterable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.measuring.machine import describe
+from snowball.records.run import RunFolder
+from snowball.sim.engines.serial import Serial
+from snowball.sim.presets import load
+from snowball.sim.run import is_finished, run
+
+
+class Case(NamedTuple):
+    """One run: a preset, what is changed in it, and what the results call it."""
+
+    preset: str
+    assignments: tuple[str, ...]
+    labels: dict[str, str | None]
+
+
+def play(case: Case, root: Path) -> dict[str, Any]:
+    """Run one case, unless its folder holds it already: what it amounts to."""
+    torch.set_num_threads(1)
+    experiment = load(case.preset, case.assignments)
+    path = root / "-".join(filter(None, case.labels.values()))
+    if not is_finished(path, experiment):
+        for _ in run(experiment, path, Serial, resume=True):
+            pass
+    folder = RunFolder.open(path)
+    seconds = sorted(record["seconds"]["defense"] for record in folder.rounds())
+    summary = folder.summary()
+    measured = {**(summary.plain() if summary else {}), "defense_seconds": seconds[len(seconds) // 2]}
+    return {**case.labels, "settings": experiment.defense.own, **measured}
+
+
+def side_by_side(cases: Iterable[Case], root: Path) -> None:
+    """Run all cases, two at a time, print each as it comes and at last all as JSON."""
+    collected = []
+    with get_context("forkserver").Pool(2) as pool:
+        waiting = [pool.apply_async(play, (case, root)) for case in cases]
+        for result in waiting:
+            collected.append(result.get())
+            print(json.dumps(collected[-1], default=vars), file=sys.stderr, flush=True)
+    print(json.dumps({"machine": describe(), "runs": collected}, indent=1, default=vars))

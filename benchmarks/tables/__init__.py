@@ -1,0 +1,1 @@
+"""The measured tables and figures of the documentation, made from the files in results/."""

@@ -1,0 +1,146 @@
+"""Tables of what the defaults were decided by."""
+
+import re
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from benchmarks.files import read_result
+from benchmarks.tables.markdown import format_percent, format_table
+
+
+def judges() -> str:
+    """Error rates of the judges."""
+    worlds = read_result("defaults")["judges"]
+    names = next(iter(worlds.values()))
+    rows = (
+        [world, *(f"{format_percent(row[name]['fpr'])} / {format_percent(row[name]['fnr'])}" for name in names)]
+        for world, row in worlds.items()
+    )
+    return format_table(("FPR / FNR, %", *(f"`{name}`" for name in names)), rows)
+
+
+def ranking() -> str:
+    """The published VAE beside the distance, in the same rounds of every data set."""
+    rows = []
+    for case in read_result("ranking")["cases"]:
+        infected = (str(case["infected"][judge]) for judge in ("distance", "vae"))
+        same = f"{case['same']} of {case['elected']}"
+        rows.append([case["data"], str(case["round"]), f"{case['correlation']:.3f}", same, *infected])
+    heads = ("data", "round", "rank correlation", "elected by both", "infected by distance", "infected by VAE")
+    return format_table(heads, rows)
+
+
+def texts() -> str:
+    """How often a text ends in a word without a vector, and how two tokenisers cut it."""
+    rows = []
+    for case in read_result("texts")["cases"]:
+        both = (" / ".join(f"{value:.1f}" for value in case["words"]), " / ".join(map(format_percent, case["found"])))
+        shares = (format_percent(case[name]) for name in ("moved", "other", "other_length"))
+        rows.append([f"{case['name']}, {case['part']}", f"{case['texts']:,}", *shares, *both])
+    heads = ("end without a vector, %", "other words, %", "another length, %", "words a text", "have a vector, %")
+    return format_table(("set", "texts", *heads), rows)
+
+
+def latent() -> str:
+    """How well what a VAE learned tells infected candidates from benign ones, by what it was taught."""
+    rows = []
+    for name, taken in read_result("latent")["rounds"].items():
+        rows.append([name, "none: the distance", "-", "-", f"{taken['distance_auc']:.2f}"])
+        for case in taken["cases"]:
+            scores = (f"{fmean(case[score]):.2f}" for score in ("code_auc", "error_auc"))
+            rows.append([name, f"`{case['judge']}`", case["learned"], *scores])
+    return format_table(("round of", "VAE", "taught", "AUC by code", "AUC by error"), rows)
+
+
+def seats() -> str:
+    """How infected updates lie among the others, and the seats that they win, by what was changed."""
+    rows = []
+    for case in read_result("seats")["cases"]:
+        rounds = case["rounds"]
+        won, of = (sum(each[name] for each in rounds) for name in ("infected", "selectees"))
+        means = [f"{fmean(each[name] for each in rounds):.2f}" for name in ("between", "together")]
+        rows.append([case["name"], f"{won} of {of}", *means])
+    heads = ("rounds of", "infected among selectees", "infected to benign", "infected to infected")
+    return format_table(heads, rows)
+
+
+def selectees(table: str) -> str:
+    """Infected among the selectees, small federations of one size and their seeds together."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for world, row in read_result("defaults")[table].items():
+        group = counts.setdefault(re.sub(r"-s\d$", "", world), {})
+        for setting, found in row.items():
+            sums = group.setdefault(setting, [0, 0])
+            sums[0] += found["infected"]
+            sums[1] += found["of"]
+    settings = list(dict.fromkeys(setting for row in counts.values() for setting in row))
+    settings.sort(key=lambda setting: setting == "gap")
+    rows = [[world, str(next(iter(row.values()))[1]), *_infected(row, settings)] for world, row in counts.items()]
+    return format_table(("infected among the selectees", "selectees", *settings), [*rows, _totals(counts, settings)])
+
+
+def floors() -> str:
+    """Infected among the selectees for each floor, and a line that counts how many selectees it changes."""
+    changed: dict[str, int] = {}
+    for row in read_result("defaults")["floors"].values():
+        for floor, found in row.items():
+            changed[floor] = changed.get(floor, 0) + found["changed"]
+    return f"{selectees('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
+
+
+def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
+    return [str(row[setting][0]) if setting in row else "-" for setting in settings]
+
+
+def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
+    """A last line that adds up what can be compared: the worlds in which every setting could be tried."""
+    whole = [row for row in counts.values() if set(row) == set(settings)]
+    seats = sum(next(iter(row.values()))[1] for row in whole)
+    return [
+        f"all {len(whole)} complete lines",
+        str(seats),
+        *(str(sum(row[name][0] for row in whole)) for name in settings),
+    ]
+
+
+def rounds() -> str:
+    """Infected among the selectees by round, all worlds together but the one that the paper itself gives up."""
+    sums: dict[int, list[int]] = {}
+    for world, row in read_result("defaults")["rounds"].items():
+        for number, counted in row.items():
+            pair = sums.setdefault(int(number), [0, 0])
+            if world != "mnist-skewed":
+                pair[0] += counted["infected"]
+                pair[1] += counted["of"]
+    numbers = sorted(sums)
+    rows = [["infected", *(str(sums[number][0]) for number in numbers)]]
+    rows.append(["selectees", *(str(sums[number][1]) for number in numbers)])
+    return format_table(("round", *map(str, numbers)), rows)
+
+
+def found() -> str:
+    """How many clusters the Gap statistic finds."""
+    rows = ([world, ", ".join(map(str, numbers))] for world, numbers in read_result("defaults")["found"].items())
+    return format_table(("first round of", "clusters found with seeds 0 to 5"), rows)
+
+
+def cohorts() -> str:
+    """Accuracies of small federations."""
+    runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
+    for run in read_result("cohorts")["runs"]:
+        runs.setdefault((run["sites"], run["infected"]), {}).setdefault(run["defense"], []).append(run["last"])
+    names = list(dict.fromkeys(name for row in runs.values() for name in row))
+    rows = (
+        [f"{sites}, {infected} infected", *(_accuracies(row.get(name, [])) for name in names)]
+        for (sites, infected), row in runs.items()
+    )
+    return format_table(("main / backdoor accuracy, %", *names), rows)
+
+
+def _accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
+    """The mean main accuracy, and the backdoor accuracy of every seed."""
+    if not lasts:
+        return "-"
+    main = sum(last["main_accuracy"] for last in lasts) / len(lasts)
+    backdoors = ", ".join(f"{100 * last['backdoor_accuracy']:.0f}" for last in lasts)
+    return f"{100 * main:.0f} / {backdoors}"

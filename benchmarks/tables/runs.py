@@ -1,0 +1,130 @@
+"""Tables of what runs came to: the demo, every defense, every attack, sweeps."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from benchmarks.files import RESULTS, read_result
+from benchmarks.tables.markdown import format_number, format_percent, format_table
+from snowball.attacks import ATTACKS
+from snowball.report import Sweep, read_sweeps
+from snowball.report.export.markdown import as_markdown
+from snowball.report.tables import grid_of
+
+PAPER = [
+    "ideal",
+    "fedavg",
+    "krum",
+    "crfl",
+    "rlr",
+    "fldetector",
+    "dnc",
+    "flame",
+    "flip",
+    "voting-random",
+    "voting-center",
+    "snowball-minus",
+    "snowball",
+]
+"""The thirteen of the paper's tables, in their order."""
+
+AGAINST = ("fedavg", "snowball", "ideal")
+
+
+def sweep(name: str, **chosen: Collection[str]) -> str:
+    """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
+    (found,) = (sweep for sweep in sweeps() if sweep.name == name)
+    runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
+    return as_markdown(grid_of(replace(found, runs=runs))).partition("\n")[2].strip()
+
+
+def all_rounds() -> str:
+    """Table 3's rates of Snowball over all rounds, the first ones among them, when few are elected."""
+    (found,) = (sweep for sweep in sweeps() if sweep.name == "cpu/table3")
+    table = {**(found.table or {}), "values": ["false_positive_rate", "false_negative_rate"]}
+    runs = [run for run in found.runs if run.at["defense.name"] == "snowball"]
+    return as_markdown(grid_of(replace(found, table=table, runs=runs))).partition("\n")[2].strip()
+
+
+@cache
+def sweeps() -> list[Sweep]:
+    """What was kept of all sweeps."""
+    return read_sweeps([RESULTS / "paper"])[0]
+
+
+def demo() -> str:
+    """The demo, seed by seed: the summaries of its runs."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        rates = [format_percent(summary["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
+        rows.append([*file.stem.split("-"), *rates, format_percent(summary["false_positive_rate"])])
+    return format_table(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
+
+
+def comparison() -> str:
+    """Every defense in the demo's federation: accuracies of the last round, and whom it elected."""
+    runs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for run in read_result("compare")["runs"]:
+        runs.setdefault((run["defense"], run["variant"] or ""), {})[run["attack"]] = run
+    order = {name: place for place, name in enumerate(PAPER)}
+    rows = []
+    for (name, variant), attacks in sorted(runs.items(), key=lambda item: (order.get(item[0][0], len(order)), item[0])):
+        cells = [cell for attack in ("cba", "dba") for cell in _headline(attacks[attack])]
+        rows.append([f"[{name}]({name}.md)", variant, *cells])
+    heads = [f"{attack} {what}" for attack in ("CBA", "DBA") for what in ("main", "backdoor", "FPR", "FNR")]
+    return format_table(("defense", "variant", *heads), rows)
+
+
+def _headline(run: Mapping[str, Any]) -> list[str]:
+    """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
+    accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
+    rates = (*accuracies, run["false_positive_rate"], run["false_negative_rate"])
+    return ["-" if value is None else format_percent(value) for value in rates]
+
+
+def one_defense(name: str) -> str:
+    """What a defense does in the demo's federation, and what it costs a server."""
+    rows = []
+    for run in read_result("compare")["runs"]:
+        if run["defense"] == name:
+            best = [format_percent(run["best"][key]) for key in ("main_accuracy", "backdoor_accuracy")]
+            rows.append([run["attack"].upper(), run["variant"] or "", *best, *_headline(run)])
+    heads = ("best main", "backdoor then", "last main", "last backdoor", "FPR", "FNR")
+    accuracies = format_table(("attack", "variant", *heads), rows)
+    times = [
+        f"{format_number(case['times_fedavg'])} times FedAvg's {format_number(case['reference_seconds'])} s ({size})"
+        for case in read_result("bench-elections")["cases"]
+        if (size := case["name"].removeprefix(f"{name} ")) != case["name"] and "times_fedavg" in case
+    ]
+    note = "In the [demo's federation](../simulator.md), all in per cent; see [all defenses side by side](README.md)."
+    return f"{note}\n\n{accuracies}\n\nOn the server: {', '.join(times)}."
+
+
+def attacks() -> str:
+    """Every attack against FedAvg and Snowball: accuracies of the last round, and whom Snowball elected."""
+    runs: dict[str, dict[str, dict[str, Any]]] = {}
+    for run in read_result("attacks")["runs"]:
+        runs.setdefault(run["attack"], {})[run["defense"]] = run
+    rows = []
+    for name, by_defense in runs.items():
+        cells = [_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
+        rows.append([f"[{name}]({name}.md)", ATTACKS[name].knowledge, *cells, *_headline(by_defense["snowball"])[2:]])
+    heads = ("main / backdoor accuracy, %", "sees", *AGAINST, "infected elected", "benign left out")
+    return format_table(heads, rows)
+
+
+def _pair(last: Mapping[str, float | None]) -> str:
+    """Main and backdoor accuracy; the main one alone where there is no backdoor."""
+    both = (last["main_accuracy"], last["backdoor_accuracy"])
+    return " / ".join(format_percent(value) for value in both if value is not None)
+
+
+def one_attack(name: str) -> str:
+    """What an attack on images does in the demo's federation."""
+    rows = [[run["defense"], *_headline(run)] for run in read_result("attacks")["runs"] if run["attack"] == name]
+    heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
+    where = "In the [demo's federation](../simulator.md), last round, all in per cent; see [all attacks](README.md)."
+    return f"{where}\n\n{format_table(heads, rows)}"

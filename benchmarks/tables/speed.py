@@ -1,0 +1,175 @@
+"""Tables of how fast it is: elections, training, rounds, defenses, sweeps, loading, growth, histories."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import files
+from benchmarks.files import read_result
+from benchmarks.tables.markdown import format_number, format_percent, format_table
+
+
+def elections() -> str:
+    """Our elections beside the plain ones."""
+    rows = []
+    for case in read_result("bench-elections")["cases"]:
+        if "times_fedavg" in case:
+            continue
+        numbers = [format_number(case[key]) for key in ("seconds", "reference_seconds", "ratio")]
+        rows.append([case["name"], *numbers, f"{case['agree']} of {case['of']}" if "agree" in case else "-"])
+    return format_table(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
+
+
+def training() -> str:
+    """Every way to train, on each network."""
+    keys = ("samples_per_second", "ratio", "ratio_per_core")
+    rows = []
+    for case in measured("samples_per_second"):
+        peaks = ("share_of_peak", "share_of_peak_beside")
+        shares = [_share(case[key]) for key in (*peaks, "parallel_efficiency")]
+        moved = format_number(case["bytes_moved"] / 2**20) if case["bytes_moved"] else "-"
+        rows.append(
+            [case["name"], *(format_number(case[key]) for key in keys), *shares, format_number(case["peak_mib"]), moved]
+        )
+    heads = (
+        "samples/s",
+        "x plain",
+        "x plain a core",
+        "of the peak",
+        "of that beside",
+        "efficiency",
+        "memory, MiB",
+        "moved, MiB",
+    )
+    return format_table(("network, way", *heads), rows)
+
+
+def whole_round() -> str:
+    """A round beside the plain one, and what it is made of."""
+    keys = ("seconds", "reference_seconds", "ratio", "one_thread_seconds", "ratio_to_one_thread")
+    cases = measured("one_thread_seconds")
+    rows = [
+        [case["name"].removeprefix("round "), case["data"], *(format_number(case[key]) for key in keys)]
+        for case in cases
+    ]
+    heads = ("round", "data", "ours, s", "plainly, s", "ratio", "plainly on one thread, s", "ratio")
+    shares = [[name, _share(share)] for case in measured("shares") for name, share in case["shares"].items()]
+    parts = format_table(("part of a round, with the default judge", "share, %"), shares)
+    return f"{format_table(heads, rows)}\n\n{parts}"
+
+
+def measured(fact: str) -> list[dict[str, Any]]:
+    """The cases of training that have a fact; none before the first measurement."""
+    if not (files.RESULTS / "bench-training.json").exists():
+        return []
+    return [case for case in read_result("bench-training")["cases"] if fact in case]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else format_percent(value)
+
+
+def peers() -> str:
+    """Every defense's time on the server."""
+    cases = [case for case in read_result("bench-elections")["cases"] if "times_fedavg" in case]
+    sizes = list(dict.fromkeys(case["name"].partition(" ")[2] for case in cases))
+    times = {tuple(case["name"].split(" ", 1)): case for case in cases}
+    names = list(dict.fromkeys(name for name, _ in times))
+    rows = (
+        [
+            name,
+            *(
+                cell
+                for size in sizes
+                for cell in (format_number(times[name, size][key]) for key in ("seconds", "times_fedavg"))
+            ),
+        ]
+        for name in names
+    )
+    return format_table(("defense", *(head for size in sizes for head in (f"{size}, s", "x FedAvg"))), rows)
+
+
+def loading() -> str:
+    """What it takes to have each data set in memory and dealt out."""
+    rows = []
+    for case in read_result("loading")["cases"]:
+        size = format_number(case["bytes"] / 2**20) if "bytes" in case else "-"
+        costs = [format_number(case.get(key)) for key in ("first_seconds", "first_peak", "seconds", "peak")]
+        dealt = [f"`{case['partition']}`, {case['clients']:,}", format_number(case["partition_seconds"])]
+        rows.append([case["name"], f"{case['samples']:,}", size, *costs, *dealt])
+    heads = ("first, s", "peak, x size", "afterwards, s", "peak, x size", "dealt, clients", "s")
+    return format_table(("set", "samples", "MiB", *heads), rows)
+
+
+def busy() -> str:
+    """How busy a sweep keeps the cores."""
+    found = read_result("sweep")
+    shares = (format_percent(found[name]) for name in ("busy_share", "waiting_share"))
+    row = (str(found["runs"]), str(found["jobs"]), f"{found['seconds'] / 60:.1f}", *shares)
+    return format_table(("runs", "at a time", "minutes", "cores busy, %", "waiting for a core, %"), [row])
+
+
+def report() -> str:
+    """How long a report takes, and how large it is."""
+    found = read_result("report")
+    row = (str(found["runs"]), *(f"{found[name]:.1f}" for name in ("records_mb", "seconds", "page_mb")))
+    return format_table(("runs", "records, MB", "seconds", "page, MB"), [row])
+
+
+def step() -> str:
+    """Where the time of a training step goes."""
+    measured = read_result("step")
+    total = sum(measured["microseconds"].values())
+    rows = [
+        [part, format_number(time), format_percent(time / total)] for part, time in measured["microseconds"].items()
+    ]
+    ideal, ready = (format_number(measured[f"{name}_microseconds"]) for name in ("ideal", "preparation"))
+    note = (
+        f"All its arithmetic at the peak would take {ideal} of {format_number(total)} µs. "
+        f"To have its samples ready takes {ready} µs before."
+    )
+    return f"{format_table(('part', 'µs', '%'), rows)}\n\n{note}"
+
+
+def growth() -> str:
+    """Time and memory by size; series whose size is a round show their first and last points."""
+    cases = read_result("growth")["cases"]
+    ends = [case for name in ("rounds", "writers") for case in _ends(cases, name)]
+    rows = []
+    for case in [case for case in cases if not case["name"].startswith(("rounds", "writers"))] + ends:
+        rows.append([case["name"], format_number(case.get("seconds")), format_number(case.get("mib"))])
+    exponents = ", ".join(f"{name} {value:.2f}" for name, value in read_result("growth")["exponents"].items())
+    return f"{format_table(('case', 's', 'MiB'), rows)}\n\nExponents: {exponents}."
+
+
+def _ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """The second, the middle and the last case of a series: the first has the start of the workers in it."""
+    own = [case for case in cases if case["name"].startswith(name)]
+    return [own[1], own[len(own) // 2], own[-1]]
+
+
+def history(name: str) -> str:
+    """What it costs a defense to remember clients, and what it is worth."""
+    measured = read_result("history")
+    rows = []
+    for case in measured["cases"]:
+        if case["name"] == name:
+            sizes = [case["checkpoint_bytes"] / 2**20, case["written_bytes"] / 2**20]
+            totals = [case["run_bytes"] / 2**30, case["run_bytes_whole"] / 2**30]
+            shares = [format_percent(case[key]) for key in ("known", "infected_out", "benign_out")]
+            rows.append(
+                [
+                    str(case["remember"] or "all"),
+                    format_number(case["clients"]),
+                    *map(format_number, sizes + totals),
+                    *shares,
+                ]
+            )
+    heads = ("clients kept", "checkpoint, MiB", "written per round, MiB", "per run, GiB", "whole each round, GiB")
+    outcomes = ("known, %", "infected left out, %", "benign left out, %")
+    (times,) = (case for case in measured["seconds"] if case["name"] == name)
+    defense, changed, ratio = (format_number(times[name]) for name in ("defense", "changed", "ratio"))
+    note = (
+        f"With the default, a round takes {defense} s in the defense and {changed} s to write what changed; "
+        f"the same checkpoint as one file takes {ratio} times as long to write."
+    )
+    return f"{format_table(('`remember`', *heads, *outcomes), rows)}\n\n{note}"

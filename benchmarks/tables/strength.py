@@ -1,0 +1,139 @@
+"""Tables of what snowball-plus came to: in the federations of `strength/judge.py`, and ballot by ballot."""
+
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from benchmarks.files import read_result
+from benchmarks.strength.headline import Run, counts
+from benchmarks.strength.worlds import CLEAN, WORLDS, Cell
+from benchmarks.tables.markdown import format_percent, format_table
+
+DEFENSE, PUBLISHED = "snowball-plus", "snowball"
+"""By their names in the results; Snowball was not run everywhere."""
+
+Runs = Mapping[tuple[str, int], Run]
+"""The runs of a cell, by defense and seed."""
+
+
+def attacked() -> str:
+    """Attacked federations in which FedAvg learns the backdoor: accuracies of the last round, and who was left out."""
+    chosen = {
+        cell: count_seeds(runs)
+        for cell, runs in read_cells().items()
+        if cell.attack != CLEAN and learned_by_fedavg(runs)
+    }
+    published = any(name == PUBLISHED for runs in chosen.values() for name, _ in runs)
+    others = ("fedavg", "ideal", *([PUBLISHED] if published else []))
+    rows = [[*cell, *tabulate_attacked(runs, others), *map(show, tell_cost(runs))] for cell, runs in chosen.items()]
+    named = ("FedAvg's backdoor", "Ideal's", *(["Snowball's"] if published else []))
+    heads = ("backdoor", "infected averaged", "main lost", "honest left out")
+    return format_table(("world", "attack", "seeds", *named, *heads), rows)
+
+
+def unlearned() -> str:
+    """Attacked federations in which FedAvg does not learn the backdoor, which say little: those of the last round."""
+    rows = [
+        [*cell, *tabulate_attacked(runs, ("fedavg", "ideal"))]
+        for cell, runs in read_cells().items()
+        if cell.attack != CLEAN and not learned_by_fedavg(runs)
+    ]
+    return format_table(("world", "attack", "seeds", "FedAvg's backdoor", "Ideal's", "backdoor"), rows)
+
+
+def clean() -> str:
+    """Federations in which nobody attacks: what the defense costs."""
+    rows = [
+        [cell.world, str(len(find_seeds(runs))), show(lose_main(runs)), show(mean_share(runs, "honest_left_out"))]
+        for cell, runs in read_cells().items()
+        if cell.attack == CLEAN
+    ]
+    return format_table(("world", "seeds", "main lost", "honest left out"), rows)
+
+
+def ballots() -> str:
+    """Every ballot alone, on rounds in which no backdoor has settled."""
+    rows = []
+    for cell in read_result("ballots")["cells"]:
+        keys = ("charged", "alone_missed", "alone_wrong", "joint_missed", "joint_wrong")
+        charging = {name: found for name, found in cell["ballots"].items() if found["charged"]}
+        for name, found in (charging or {"none charges": {"charged": 0.0}}).items():
+            rows.append([cell["world"], cell["attack"], name, *(show(found.get(key)) for key in keys)])
+    heads = ("rounds charged", "infected missed", "honest charged", "missed, all traces", "honest accused, all traces")
+    return format_table(("world", "attack", "ballot", *heads), rows)
+
+
+def traces() -> str:
+    """How well each trace orders infected above honest updates, given suspects."""
+    cells = [cell for cell in read_result("ballots")["cells"] if cell["traces"]]
+    names = dict.fromkeys(name for cell in cells for name in cell["traces"])
+    rows = [[name, *(show(cell["traces"].get(name)) for cell in cells)] for name in names]
+    return format_table(("trace", *(f"{cell['world']} {cell['attack']}" for cell in cells)), rows)
+
+
+def read_cells() -> dict[Cell, Runs]:
+    """The runs of every cell with the seeds with which the defense was run there, in the order of the worlds."""
+    cells: dict[Cell, dict[tuple[str, int], Run]] = {}
+    for run in read_result("strength-report")["runs"]:
+        if "fault" not in run:
+            cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"], run["seed"]] = run
+    order = [Cell(world, attack) for world in WORLDS for attack in WORLDS[world].attacks]
+    compared = {cell: keep_seeds(cells[cell], find_seeds(cells[cell])) for cell in order if cell in cells}
+    return {cell: runs for cell, runs in compared.items() if runs}
+
+
+def keep_seeds(runs: Runs, seeds: Collection[int]) -> Runs:
+    """The runs with these seeds."""
+    return {key: run for key, run in runs.items() if key[1] in seeds}
+
+
+def find_seeds(runs: Runs) -> list[int]:
+    """The seeds with which both the defense and FedAvg were run."""
+    seeds = sorted({seed for _, seed in runs})
+    return [seed for seed in seeds if {DEFENSE, "fedavg"} <= {name for name, each in runs if each == seed}]
+
+
+def learned_by_fedavg(runs: Runs) -> bool:
+    """Whether FedAvg learns the backdoor with any seed."""
+    return any(counts(run) for (name, _), run in runs.items() if name == "fedavg")
+
+
+def count_seeds(runs: Runs) -> Runs:
+    """The runs with those seeds with which FedAvg learns the backdoor."""
+    return keep_seeds(runs, {seed for (name, seed), run in runs.items() if name == "fedavg" and counts(run)})
+
+
+def tabulate_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
+    """The number of seeds, and the backdoor accuracies of other defenses and of this one."""
+    return [str(len(find_seeds(runs))), *(show(mean_backdoor(runs, name)) for name in (*others, DEFENSE))]
+
+
+def tell_cost(runs: Runs) -> list[float | None]:
+    """Which share of infected updates the defense averages, and what it costs."""
+    return [mean_share(runs, "infected_elected"), lose_main(runs), mean_share(runs, "honest_left_out")]
+
+
+def mean_backdoor(runs: Runs, defense: str) -> float | None:
+    """The mean backdoor accuracy of the last round."""
+    return mean_known([run["last"]["backdoor_accuracy"] for (name, _), run in runs.items() if name == defense])
+
+
+def lose_main(runs: Runs) -> float | None:
+    """The mean main accuracy of the last round that is lost against FedAvg with the same seed."""
+    main = {key: run["last"]["main_accuracy"] for key, run in runs.items()}
+    return mean_known([main["fedavg", seed] - main[DEFENSE, seed] for seed in find_seeds(runs)])
+
+
+def mean_share(runs: Runs, share: str) -> float | None:
+    """The mean of a share of updates that the defense's runs have."""
+    return mean_known([run[share] for (name, _), run in runs.items() if name == DEFENSE])
+
+
+def mean_known(values: Sequence[Any]) -> float | None:
+    """The mean, where there is anything to take it of."""
+    return fmean(values) if values else None
+
+
+def show(value: float | None) -> str:
+    """Per cent, or nothing."""
+    return "" if value is None else format_percent(value)

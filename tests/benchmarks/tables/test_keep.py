@@ -1,0 +1,64 @@
+"""Records that are kept: less of them, and the same report."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tables.keep import keep, lean
+from snowball.records.run import RunFolder
+from snowball.records.summary import TopDownErrors, summarise
+from snowball.report import read_sweeps
+from snowball.report.export.markdown import as_markdown
+from snowball.report.tables import grid_of
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
+from sweeps_made import make_sweep, round_of
+
+
+def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
+    source, target = tmp_path / "runs", tmp_path / "kept"
+    make_sweep(source, name="cpu/table1", title="One", there=lambda at: at["seed"] != 3)
+    make_sweep(
+        source, {"seed": [1]}, name="cpu/updates", title="Two", table=None, figure={"kind": "scatter", "round": 2}
+    )
+    make_sweep(source, {"seed": [4]}, name="mine", title="Three")
+    target.mkdir()
+    (target / "old").touch()
+    assert keep(source, target) == 8
+    assert sorted(path.name for path in (target / "sweeps").iterdir()) == ["cpu-table1.json", "cpu-updates.json"]
+    before, after = ({sweep.name: sweep for sweep in read_sweeps([folder])[0]} for folder in (source, target))
+    assert set(after) == {"cpu/table1", "cpu/updates"}
+    for name, sweep in after.items():
+        assert as_markdown(grid_of(sweep)) == as_markdown(grid_of(before[name]))
+    for run in after["cpu/updates"].runs:
+        rounds = RunFolder.open(run.folder).rounds()
+        assert [record["round"] for record in rounds if record["map"]] == [2]
+        assert not any(record["facts"] for record in rounds)
+    assert not (target / "old").exists()
+
+
+def test_rounds_with_a_top_down_election_are_known_in_what_is_kept() -> None:
+    record = round_of({"defense.name": "snowball", "seed": 1}, 1)
+    record["seconds"]["top_down"] = 1 / 3
+    known = TopDownErrors(1, false_positive_rate=0, false_negative_rate=1 / 3)
+    assert summarise([record]).top_down == summarise([lean(record, set())]).top_down == known
+
+
+def test_numbers_have_six_digits() -> None:
+    record = {"round": 1, "seconds": {"train": 0.12345678}, "map": [[1 / 3, 2]], "elected": [True], "facts": {}}
+    assert lean(record, {1}) == {"round": 1, "seconds": {"train": 0.123457}, "map": [[0.333333, 2]], "elected": [True]}
+
+
+def test_facts_are_kept_that_a_figure_shows() -> None:
+    record = {"round": 1, "elected": [True], "facts": {"votes": [3], "code.first": [0.5], "code.second": [1 / 3]}}
+    assert lean(record, {1})["facts"] == {"code.first": [0.5], "code.second": [0.333333]}
+    assert "facts" not in lean(record, {2})
+
+
+def test_what_is_kept_stays_where_there_is_nothing_else_to_keep(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "kept")
+    for source in (tmp_path / "typo", tmp_path / "kept"):
+        with pytest.raises(SystemExit, match="holds no runs of shipped grids, or is"):
+            keep(source, tmp_path / "kept")
+    assert (tmp_path / "kept" / "sweeps").exists()
