@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from snowball import updates as module
 from snowball.errors import UpdateError
-from snowball.testing import toy_round
+from snowball.testing import make_toy_round
 from snowball.updates import Layout, Updates
 
 
@@ -30,7 +30,7 @@ def test_weights_are_the_tensors_of_two_or_more_dimensions() -> None:
 
 @given(seed=st.integers(0, 100), block=st.sampled_from([1, 7, 64, 1 << 22]))
 def test_gram_is_the_inner_products_of_centred_rows_whatever_the_block(seed: int, block: int) -> None:
-    updates = toy_round(seed=seed)
+    updates = make_toy_round(seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_ELEMENTS", block)
         whole = updates.gram()
@@ -53,7 +53,7 @@ def test_gram_keeps_small_differences_beside_a_large_common_part() -> None:
 
 
 def test_gram_and_mean_do_not_depend_on_row_order_to_the_last_bit() -> None:
-    updates = toy_round(clients=33, seed=5)
+    updates = make_toy_round(clients=33, seed=5)
     order = torch.randperm(33, generator=torch.Generator().manual_seed(1))
     moved = Updates(
         updates.values[order], updates.examples[order], tuple(updates.clients[i] for i in order), updates.layout
@@ -93,7 +93,7 @@ def test_a_layer_is_selected_without_a_copy() -> None:
     layer = updates.select_layer("w")
     assert (layer.clients, layer.examples.tolist()) == (("a", "b", "c"), [1, 2, 3])
     assert layer.rows[2].data_ptr() == rows.data_ptr()
-    two = toy_round()
+    two = make_toy_round()
     assert torch.equal(two.select_layer("last.weight").values, two.values[:, two.layout.columns["last.weight"]])
     assert two.select_layer("last.weight").layout == Layout(("last.weight",), ((1, 2),))
 
@@ -189,7 +189,7 @@ def test_a_global_model_without_numbers_is_refused(base: Any, said: str) -> None
 
 def test_an_unknown_layer_is_refused_by_name() -> None:
     with pytest.raises(UpdateError, match="layer 'zz' is not in the updates, whose layers are first"):
-        toy_round().gram("zz")
+        make_toy_round().gram("zz")
 
 
 def broken(**changes: object) -> Updates:
@@ -251,7 +251,7 @@ def test_rows_of_different_width_are_refused() -> None:
 @pytest.mark.parametrize("block", [7, 1 << 19])
 def test_what_rows_amount_to_does_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
-    updates = toy_round(9, seed=3, dtype=torch.float64)
+    updates = make_toy_round(9, seed=3, dtype=torch.float64)
     point, weights = torch.randn(40, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
     about = updates.values - point
     torch.testing.assert_close(updates.products_about(point), about @ about.T)

@@ -10,7 +10,7 @@ from snowball.defenses import Context
 from snowball.defenses.bulyan import Bulyan, mean_near_median, pick
 from snowball.defenses.ops import squared_distances
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import BLOCK_ELEMENTS, Updates
 
 FIRST = Context(1)
@@ -52,7 +52,7 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize(("clients", "tolerate"), [(3, 0), (7, 1), (9, 1), (11, 2), (14, 2), (30, 6)])
 def test_both_stages_are_those_of_plain_loops(clients: int, tolerate: int) -> None:
-    updates = toy_round(clients, infected=tolerate, dtype=torch.float64)
+    updates = make_toy_round(clients, infected=tolerate, dtype=torch.float64)
     order = FIRST.draw_lots(updates.clients).argsort()  # which decides between two that are each other's only neighbour
     rows = updates.values[order].numpy()
     verdict = Bulyan(tolerate)(updates, FIRST)
@@ -63,7 +63,7 @@ def test_both_stages_are_those_of_plain_loops(clients: int, tolerate: int) -> No
 
 
 def test_picking_needs_distances_only_and_leaves_them() -> None:
-    squared = squared_distances(toy_round(11).products())
+    squared = squared_distances(make_toy_round(11).products())
     before = squared.clone()
     assert sorted(pick(squared, 11, 0).tolist()) == list(range(11))
     assert torch.equal(squared, before)
@@ -98,7 +98,7 @@ def test_values_nearest_to_the_median_are_those_of_a_plain_loop_ties_and_all() -
 
 
 def test_one_coordinate_that_is_far_off_has_no_weight() -> None:
-    updates = toy_round(23, infected=0, width=2000)
+    updates = make_toy_round(23, infected=0, width=2000)
     tampered = updates.values.clone()
     tampered[:5, 7] = 0.5  # fifty deviations there, little as a whole
     verdict = Bulyan(5)(Updates(tampered, updates.examples, updates.clients, updates.layout), FIRST)
@@ -107,13 +107,13 @@ def test_one_coordinate_that_is_far_off_has_no_weight() -> None:
 
 
 def test_without_anybody_to_tolerate_it_is_the_plain_mean() -> None:
-    updates = toy_round(8, dtype=torch.float64)
+    updates = make_toy_round(8, dtype=torch.float64)
     torch.testing.assert_close(Bulyan(0)(updates, FIRST).delta, updates.values.mean(0))
 
 
 def test_of_far_rows_only_the_last_pick_can_be_one_and_its_values_are_left_out() -> None:
     for distance in (20.0, 1e6, 1e14):
-        updates = toy_round(23, infected=5, distance=distance)
+        updates = make_toy_round(23, infected=5, distance=distance)
         verdict, benign = Bulyan(5)(updates, FIRST), updates.values[:18]
         picks = picks_of(verdict.facts["order"])
         assert len(picks) == 13
@@ -141,7 +141,7 @@ def test_huge_values_stay_finite(dtype: torch.dtype) -> None:
 
 
 def test_row_order_does_not_matter_to_the_bit() -> None:
-    updates, order = toy_round(19), torch.randperm(19, generator=torch.Generator().manual_seed(0))
+    updates, order = make_toy_round(19), torch.randperm(19, generator=torch.Generator().manual_seed(0))
     clients = tuple(updates.clients[row] for row in order)
     moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
     here, there = Bulyan()(updates, FIRST), Bulyan()(moved, FIRST)
@@ -155,15 +155,15 @@ def test_every_check_is_passed(defense: Bulyan) -> None:
 
 
 def test_a_share_is_cut_to_what_the_rows_allow() -> None:
-    found = [Bulyan()(toy_round(rows), FIRST).facts["tolerated"] for rows in (1, 2, 6, 7, 10, 11, 50, 51)]
+    found = [Bulyan()(make_toy_round(rows), FIRST).facts["tolerated"] for rows in (1, 2, 6, 7, 10, 11, 50, 51)]
     assert found == [0, 0, 0, 1, 1, 2, 10, 11]
-    assert torch.equal(Bulyan(1.0)(toy_round(1), FIRST).delta, toy_round(1).values[0])
+    assert torch.equal(Bulyan(1.0)(make_toy_round(1), FIRST).delta, make_toy_round(1).values[0])
 
 
 def test_a_number_that_the_rows_do_not_allow_is_refused() -> None:
     with pytest.raises(SettingError, match="tolerating 2 needs over 10 updates, got 10"):
-        Bulyan(2)(toy_round(10), FIRST)
-    assert Bulyan(2)(toy_round(11), FIRST).elected.sum() == 7
+        Bulyan(2)(make_toy_round(10), FIRST)
+    assert Bulyan(2)(make_toy_round(11), FIRST).elected.sum() == 7
 
 
 @pytest.mark.parametrize("tolerate", [-1, -0.1, 1.5, float("nan")])

@@ -7,7 +7,7 @@ from snowball.defenses.base import Context
 from snowball.defenses.norm_clip import NormClip
 from snowball.defenses.weak_dp import WeakDp
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 ROWS = Updates.from_layers({"w": torch.tensor([[3.0, 4], [0.6, 0.8], [0, -10], [0, 0]])}, examples=[1, 2, 3, 4])
@@ -36,7 +36,7 @@ def test_weak_dp_adds_noise_to_the_clipped_mean() -> None:
 
 
 def test_noise_differs_by_round_and_seed_alone() -> None:
-    updates = toy_round()
+    updates = make_toy_round()
     first, again, round, seed = (
         WeakDp()(updates, context).delta for context in (Context(1), Context(1), Context(2), Context(1, seed=1))
     )

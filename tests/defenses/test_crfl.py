@@ -7,7 +7,7 @@ from torch import Tensor
 from snowball.defenses import Context, PredictionDefense
 from snowball.defenses.crfl import Crfl, majority, shortened
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 
@@ -58,7 +58,7 @@ def test_the_bound_grows_to_its_limit() -> None:
 
 
 def test_the_noise_is_in_the_next_model_and_not_in_the_one_that_predicts() -> None:
-    updates, base = toy_round(width=2000), torch.zeros(2000)
+    updates, base = make_toy_round(width=2000), torch.zeros(2000)
     verdict = Crfl(bound=1e9, noise=0.5)(updates, Context(1, base=base))
     assert verdict.state is not None
     torch.testing.assert_close(verdict.state["clean"], updates.values.mean(0), rtol=1e-4, atol=1e-6)

@@ -6,7 +6,7 @@ from snowball.defenses import Context, dnc
 from snowball.defenses.dnc import Dnc, drawn_gram, outlier_scores
 from snowball.errors import SettingError
 from snowball.rng import stream
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 ROWS = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 0], [4, 0, 0, 3]]
@@ -39,7 +39,7 @@ def singular_scores(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("columns", [1, 13, 40, 1000])
 def test_scores_are_those_of_a_singular_value_decomposition(seed: int, columns: int) -> None:
-    updates = toy_round(seed=seed)
+    updates = make_toy_round(seed=seed)
     scores = outlier_scores(drawn_gram(updates, columns, stream(seed)))
     drawn = torch.randperm(40, generator=stream(seed))[:columns]
     np.testing.assert_allclose(scores, singular_scores(updates.values[:, drawn].double().numpy()), rtol=1e-6)
@@ -67,12 +67,12 @@ def test_each_column_is_drawn_once_at_most(block: int, monkeypatch: pytest.Monke
 
 
 def test_what_acts_together_is_removed() -> None:
-    verdict = Dnc()(toy_round(clients=20, infected=4), Context(1))
+    verdict = Dnc()(make_toy_round(clients=20, infected=4), Context(1))
     assert verdict.elected.tolist() == [row < 16 for row in range(20)]
 
 
 def test_every_pass_draws_anew_and_only_what_all_keep_is_averaged() -> None:
-    updates = toy_round(infected=0, seed=1)
+    updates = make_toy_round(infected=0, seed=1)
     once, often = (Dnc(columns=3, iterations=count)(updates, Context(1)).elected for count in (1, 4))
     assert (often <= once).all()
     assert often.sum() < once.sum() == 16
@@ -115,7 +115,7 @@ def test_updates_that_differ_in_all_directions_alike_are_chosen_by_who_they_are(
     ],
 )
 def test_how_many_are_removed(settings: dict[str, float], rows: int, removed: int) -> None:
-    verdict = Dnc(**settings)(toy_round(clients=rows), Context(1))
+    verdict = Dnc(**settings)(make_toy_round(clients=rows), Context(1))
     assert verdict.facts["removed"] == removed
     assert verdict.elected.sum() == rows - removed
 

@@ -8,7 +8,7 @@ from sklearn.cluster import HDBSCAN
 from snowball.defenses import Context
 from snowball.defenses.flame import Flame
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 MODELS = [[1, 0], [1, 0.03], [1, 0.09], [0.99, 0.12], [1.97, 0.35], [0.5, 0.87], [0.63, 1.36]]
@@ -33,7 +33,7 @@ def test_seven_models_by_hand() -> None:
 
 
 def test_noise_is_as_strong_as_set_and_its_own_in_every_round() -> None:
-    updates = toy_round(width=20_000)
+    updates = make_toy_round(width=20_000)
     context = Context(1, base=torch.zeros(20_000))
     silent = Flame(noise=0)(updates, context)
     noise = Flame(noise=0.01)(updates, context).delta - silent.delta
@@ -73,7 +73,7 @@ def test_the_published_variant_by_hand() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_published_variant_is_scikit_learns_on_the_rows_themselves(seed: int) -> None:
-    updates = toy_round(clients=21, infected=5, seed=seed, dtype=torch.float64)
+    updates = make_toy_round(clients=21, infected=5, seed=seed, dtype=torch.float64)
     verdict = Flame(0, "published")(updates, Context(1))
     rows = updates.values.numpy()
     labels = HDBSCAN(min_cluster_size=11, min_samples=12, allow_single_cluster=True, copy=True).fit_predict(rows)

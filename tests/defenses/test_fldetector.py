@@ -14,7 +14,7 @@ from snowball.defenses.score_clusters import count_clusters, least_scatter, uppe
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.serialization import pack, unpack
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 WIDTH = 8
@@ -313,7 +313,7 @@ def test_what_is_kept_does_not_change_with_the_next_round() -> None:
 def test_many_odd_rounds_stay_finite(dtype: torch.dtype, distance: float, scale: float) -> None:
     base, state = torch.zeros(40, dtype=dtype), None
     for round in range(1, 9):
-        updates = toy_round(7, 2, distance, seed=round % 3, dtype=dtype)
+        updates = make_toy_round(7, 2, distance, seed=round % 3, dtype=dtype)
         values = updates.values * scale * (round != 5)  # a round of zeros: the model does not move
         values[3] = values[4]
         verdict = FlDetector(window=2)(updates.replace_values(values), Context(round, base=base, state=state))
@@ -329,7 +329,7 @@ def test_fldetector_passes_every_check() -> None:
 
 def test_fldetector_needs_the_model() -> None:
     with pytest.raises(SettingError, match=r"fldetector needs Context\.base"):
-        FlDetector()(toy_round(), Context(1))
+        FlDetector()(make_toy_round(), Context(1))
 
 
 @pytest.mark.parametrize(

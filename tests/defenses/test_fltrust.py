@@ -4,7 +4,7 @@ import torch
 from snowball.defenses.base import Context, TrustingDefense
 from snowball.defenses.fltrust import FlTrust
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 ROWS = torch.tensor([[2.0, 0], [0, 3], [-1, 0], [1, 1]])
@@ -48,7 +48,7 @@ def test_one_update_must_be_trusted_too(row: list[float], expected: list[float])
 def test_fltrust_has_the_server_train() -> None:
     assert isinstance(FlTrust(), TrustingDefense)
     with pytest.raises(SettingError, match=r"fltrust needs Context\.trusted"):
-        FlTrust()(toy_round(), Context(1))
+        FlTrust()(make_toy_round(), Context(1))
     with pytest.raises(SettingError, match="trusted_examples must be 1 or more, got 0"):
         FlTrust(trusted_examples=0)
 

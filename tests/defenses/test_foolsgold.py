@@ -6,7 +6,7 @@ from snowball.defenses.base import Context
 from snowball.defenses.foolsgold import FoolsGold, honesty
 from snowball.errors import SettingError
 from snowball.serialization import pack, unpack
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 SYBILS = torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0.6, 0.8]])
@@ -89,7 +89,7 @@ def test_one_update_is_taken(value: float) -> None:
 
 
 def test_clients_that_stay_away_are_forgotten() -> None:
-    defense, first = FoolsGold(forget_after=2), toy_round()
+    defense, first = FoolsGold(forget_after=2), make_toy_round()
     state = defense(first, Context(1)).state
     names = [f"other {client}" for client in first.clients]
     others = Updates(first.values, first.examples, names, first.layout)

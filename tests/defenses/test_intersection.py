@@ -8,7 +8,7 @@ from snowball.defenses.ops import everyone
 from snowball.errors import SettingError
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load
-from snowball.testing import check_defense, run_two_rounds, toy_round
+from snowball.testing import check_defense, make_toy_round, run_two_rounds
 from snowball.updates import Updates
 
 
@@ -23,7 +23,7 @@ class Counting:
 
 
 def test_what_all_elect_is_averaged() -> None:
-    updates = toy_round()
+    updates = make_toy_round()
     verdict = Intersection((Ideal({"c00", "c01"}), Ideal({"c01", "c02"})))(updates, Context(1))
     elected = torch.tensor([client not in {"c00", "c01", "c02"} for client in updates.clients])
     assert torch.equal(verdict.elected, elected)
@@ -32,7 +32,7 @@ def test_what_all_elect_is_averaged() -> None:
 
 
 def test_where_they_agree_on_nobody_the_first_decides() -> None:
-    updates = toy_round(4, 0)
+    updates = make_toy_round(4, 0)
     members = (Ideal({"c00", "c01"}), Ideal({"c02", "c03"}))
     verdict = Intersection(members)(updates, Context(1))
     assert verdict.elected.tolist() == [False, False, True, True]
@@ -40,10 +40,10 @@ def test_where_they_agree_on_nobody_the_first_decides() -> None:
 
 
 def test_every_member_has_its_own_state_and_facts() -> None:
-    first, second = run_two_rounds(Intersection((Counting(), FedAvg(), Counting())), toy_round())
+    first, second = run_two_rounds(Intersection((Counting(), FedAvg(), Counting())), make_toy_round())
     assert (int(first.elected.sum()), int(second.elected.sum())) == (1, 2)
     assert second.facts["rounds.1"] == second.facts["rounds.3"] == 2
-    assert torch.equal(second.facts["elected.2"], everyone(toy_round()))
+    assert torch.equal(second.facts["elected.2"], everyone(make_toy_round()))
 
 
 @pytest.mark.parametrize("members", [(Snowball(), Krum()), (Snowball(), Dnc(), FedAvg())])

@@ -10,7 +10,7 @@ from snowball.defenses.krum import Krum, krum_scores, tolerated
 from snowball.defenses.multi_krum import MultiKrum
 from snowball.defenses.ops import squared_distances
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 POINTS = [(0, 0), (3, 0), (0, 2), (2, 2), (1, 1), (6, 6), (6.5, 6), (6, 7)]
@@ -43,7 +43,7 @@ def test_scores_by_hand() -> None:
 
 @pytest.mark.parametrize(("clients", "neighbours"), [(2, 1), (5, 1), (9, 4), (30, 27), (30, 29)])
 def test_scores_are_those_of_two_plain_loops(clients: int, neighbours: int) -> None:
-    updates = toy_round(clients, infected=clients // 3, dtype=torch.float64)
+    updates = make_toy_round(clients, infected=clients // 3, dtype=torch.float64)
     scores = krum_scores(squared_distances(updates.products()), neighbours)
     expected = scores_by_two_loops(updates.values.numpy(), neighbours)
     torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
@@ -90,9 +90,9 @@ def test_the_published_variant_by_hand(tolerate: int | float) -> None:
 
 def test_the_published_variant_elects_as_many_as_the_published_tables_show() -> None:
     for clients, elected in ((50, 38), (100, 78)):
-        assert Krum(0.2, variant="published")(toy_round(clients), FIRST).elected.sum() == elected
-    assert Krum(0.3, variant="published")(toy_round(50), FIRST).elected.sum() == 33
-    assert Krum(0.9, variant="published")(toy_round(10), FIRST).elected.sum() == 1
+        assert Krum(0.2, variant="published")(make_toy_round(clients), FIRST).elected.sum() == elected
+    assert Krum(0.3, variant="published")(make_toy_round(50), FIRST).elected.sum() == 33
+    assert Krum(0.9, variant="published")(make_toy_round(10), FIRST).elected.sum() == 1
 
 
 def test_multi_krum_by_hand() -> None:
@@ -112,7 +112,7 @@ def test_multi_krum_elects_as_many_as_have_a_say_unless_told() -> None:
 
 
 def test_multi_krum_of_one_is_krum() -> None:
-    updates = toy_round()
+    updates = make_toy_round()
     one, other = MultiKrum(elect=1)(updates, FIRST), Krum()(updates, FIRST)
     assert torch.equal(one.delta, other.delta)
     assert torch.equal(one.elected, other.elected)
@@ -120,13 +120,13 @@ def test_multi_krum_of_one_is_krum() -> None:
 
 def test_far_rows_are_left_out_however_far() -> None:
     for distance in (20.0, 1e6, 1e14):
-        updates = toy_round(20, infected=5, distance=distance)
+        updates = make_toy_round(20, infected=5, distance=distance)
         for defense in (Krum(), MultiKrum(), Krum(variant="published")):
             assert not defense(updates, FIRST).elected[15:].any()
 
 
 def test_far_rows_do_not_change_who_is_elected_among_the_near() -> None:
-    near, far = toy_round(20, infected=5, distance=1e3), toy_round(20, infected=5, distance=1e14)
+    near, far = make_toy_round(20, infected=5, distance=1e3), make_toy_round(20, infected=5, distance=1e14)
     assert torch.equal(MultiKrum()(near, FIRST).elected, MultiKrum()(far, FIRST).elected)
 
 
@@ -140,7 +140,7 @@ def test_equal_scores_go_by_lot() -> None:
 
 @pytest.mark.parametrize("clients", [4, 13, 37, 101])
 def test_two_that_are_each_others_only_neighbour_tie_to_the_bit(clients: int) -> None:
-    updates = toy_round(clients, infected=0, width=300, dtype=torch.float64)
+    updates = make_toy_round(clients, infected=0, width=300, dtype=torch.float64)
     verdict = Krum(clients - 3)(updates, FIRST)
     scores = torch.as_tensor(verdict.facts["scores"])
     closest = (scores == scores.min()).nonzero()[:, 0]
@@ -151,7 +151,7 @@ def test_two_that_are_each_others_only_neighbour_tie_to_the_bit(clients: int) ->
 @pytest.mark.parametrize("rows", [2, 7, 33])
 @pytest.mark.parametrize("defense", [Krum(), Krum(variant="published"), MultiKrum()])
 def test_row_order_does_not_matter_to_the_bit(defense: Krum | MultiKrum, rows: int) -> None:
-    updates, order = toy_round(rows, infected=1), torch.randperm(rows, generator=torch.Generator().manual_seed(0))
+    updates, order = make_toy_round(rows, infected=1), torch.randperm(rows, generator=torch.Generator().manual_seed(0))
     here, there = defense(updates, FIRST), defense(shuffled(updates, order), FIRST)
     assert torch.equal(here.delta, there.delta)
     assert torch.equal(torch.as_tensor(here.facts["scores"]), torch.as_tensor(there.facts["scores"]))
@@ -165,14 +165,14 @@ def test_every_check_is_passed(defense: Krum | MultiKrum) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_shares_are_cut_to_what_few_rows_allow(rows: int) -> None:
     for defense in (Krum(1.0), Krum(1.0, variant="published"), MultiKrum(1.0)):
-        verdict = defense(toy_round(rows), FIRST)
+        verdict = defense(make_toy_round(rows), FIRST)
         assert verdict.elected.sum() == 1
-        assert torch.equal(verdict.delta, toy_round(rows).values[verdict.elected][0])
+        assert torch.equal(verdict.delta, make_toy_round(rows).values[verdict.elected][0])
         assert verdict.facts["tolerated"] == max(rows - 3, 0)
 
 
 def test_numbers_that_the_rows_do_not_allow_are_refused() -> None:
-    updates = toy_round(6)
+    updates = make_toy_round(6)
     for defense in (Krum(4), Krum(4, variant="published"), MultiKrum(4)):
         with pytest.raises(SettingError, match="tolerating 4 needs over 6 updates, got 6"):
             defense(updates, FIRST)

@@ -11,7 +11,7 @@ from snowball.defenses.median import Median
 from snowball.defenses.ops import ascending, middle
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import BLOCK_ELEMENTS, Updates
 
 FIRST = Context(1)
@@ -51,7 +51,7 @@ def test_everybody_has_a_say_and_examples_have_none() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 31])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_column_is_numpys(rows: int, dtype: torch.dtype) -> None:
-    updates = toy_round(rows, infected=0, dtype=dtype)
+    updates = make_toy_round(rows, infected=0, dtype=dtype)
     values = updates.values.numpy()
     expected = torch.from_numpy(np.median(values.astype(np.float64), axis=0)).to(dtype)
     torch.testing.assert_close(Median()(updates, FIRST).delta, expected, rtol=1e-7, atol=0)
@@ -70,15 +70,21 @@ def test_many_blocks_of_columns() -> None:
 
 def test_trimming_all_but_the_middle_is_the_median() -> None:
     for rows in (5, 6):
-        updates = toy_round(rows)
+        updates = make_toy_round(rows)
         assert torch.equal(TrimmedMean(2)(updates, FIRST).delta, Median()(updates, FIRST).delta)
 
 
 def test_a_share_is_rounded_down_and_cut_to_what_leaves_something() -> None:
-    found = [TrimmedMean(0.2)(toy_round(rows), FIRST).facts["trimmed"] for rows in (1, 4, 5, 9, 10, 50)]
+    found = [TrimmedMean(0.2)(make_toy_round(rows), FIRST).facts["trimmed"] for rows in (1, 4, 5, 9, 10, 50)]
     assert found == [0, 0, 1, 1, 2, 10]
-    assert [TrimmedMean(1.0)(toy_round(rows), FIRST).facts["trimmed"] for rows in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
-    assert TrimmedMean(0.29)(toy_round(100), FIRST).facts["trimmed"] == 29  # 0.29 * 100 is a little less
+    assert [TrimmedMean(1.0)(make_toy_round(rows), FIRST).facts["trimmed"] for rows in (1, 2, 3, 4, 5)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+    ]
+    assert TrimmedMean(0.29)(make_toy_round(100), FIRST).facts["trimmed"] == 29  # 0.29 * 100 is a little less
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -117,7 +123,7 @@ def test_every_check_is_passed(defense: Median | TrimmedMean) -> None:
 
 @pytest.mark.parametrize("defense", [Median(), TrimmedMean(0.1)])
 def test_row_order_does_not_matter_to_the_bit(defense: Median | TrimmedMean) -> None:
-    updates, order = toy_round(), torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    updates, order = make_toy_round(), torch.randperm(20, generator=torch.Generator().manual_seed(0))
     clients = tuple(updates.clients[row] for row in order)
     moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
     assert torch.equal(defense(updates, FIRST).delta, defense(moved, FIRST).delta)
@@ -125,8 +131,8 @@ def test_row_order_does_not_matter_to_the_bit(defense: Median | TrimmedMean) -> 
 
 def test_a_number_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(SettingError, match="trimming 3 at each end needs over 6 updates, got 6"):
-        TrimmedMean(3)(toy_round(6), FIRST)
-    assert TrimmedMean(3)(toy_round(7), FIRST).facts["trimmed"] == 3
+        TrimmedMean(3)(make_toy_round(6), FIRST)
+    assert TrimmedMean(3)(make_toy_round(7), FIRST).facts["trimmed"] == 3
 
 
 @pytest.mark.parametrize("trim", [-1, -0.1, 1.5, float("nan")])

@@ -6,7 +6,7 @@ from snowball import updates as module
 from snowball.defenses import Context
 from snowball.defenses.rlr import Rlr
 from snowball.errors import SettingError
-from snowball.testing import check_defense, toy_round
+from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
 
 ROWS = [[1, -2, 0.5, 0], [2, 1, -0.5, 0], [1, -1, 0.5, -3], [3, 2, 1, 1], [-1, -1, 0.5, 2]]
@@ -42,7 +42,7 @@ def test_five_updates_by_hand(threshold: int, expected: list[float], share: floa
 def test_the_result_is_that_of_a_plain_computation_whatever_the_block(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    updates = toy_round(clients=15, seed=3)
+    updates = make_toy_round(clients=15, seed=3)
     monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
     delta = Rlr(5)(updates, Context(1)).delta
     np.testing.assert_allclose(delta, reversed_where_few_agree(updates, 5), rtol=1e-5, atol=1e-9)
@@ -50,7 +50,7 @@ def test_the_result_is_that_of_a_plain_computation_whatever_the_block(
 
 @pytest.mark.parametrize(("rows", "threshold"), [(1, 1), (2, 1), (7, 1), (8, 2), (50, 10)])
 def test_a_share_means_at_least_one_update(rows: int, threshold: int) -> None:
-    assert Rlr(0.2)(toy_round(clients=rows, infected=0), Context(1)).facts["threshold"] == threshold
+    assert Rlr(0.2)(make_toy_round(clients=rows, infected=0), Context(1)).facts["threshold"] == threshold
 
 
 def test_a_half_precision_sum_of_signs_is_exact() -> None:

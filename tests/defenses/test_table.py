@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from snowball.defenses import DEFENSES, Context, Snowball, VaeSettings, Verdict
-from snowball.testing import CHECKS, check_defense, toy_round
+from snowball.testing import CHECKS, check_defense, make_toy_round
 from snowball.updates import Updates
 
 QUICK = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
@@ -58,5 +58,5 @@ class Faulty:
 @pytest.mark.parametrize("fault", CHECKS)
 def test_every_check_finds_its_fault(fault: str) -> None:
     with pytest.raises((AssertionError, AttributeError, TypeError)):
-        CHECKS[fault](Faulty(fault), toy_round())
-    CHECKS[fault](Faulty("none"), toy_round())
+        CHECKS[fault](Faulty(fault), make_toy_round())
+    CHECKS[fault](Faulty("none"), make_toy_round())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from snowball.defenses import DEFENSES, Bulyan, Context, Dnc, Krum, MultiKrum, Snowball, SnowballMinus, VotingRandom
-from snowball.testing import toy_round
+from snowball.testing import make_toy_round
 from snowball.updates import Updates
 
 ELECTING = [
@@ -25,7 +25,7 @@ ELECTING = [
 
 def tied_round(clients: int, alike: int, seed: int = 0) -> Updates:
     """A round in which every row stands `alike` times."""
-    updates = toy_round(clients, infected=0, seed=seed)
+    updates = make_toy_round(clients, infected=0, seed=seed)
     return updates.replace_values(updates.values[torch.arange(clients) // alike])
 
 

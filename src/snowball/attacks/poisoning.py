@@ -1,4 +1,4 @@
-"""What attacks share: stamping samples, making probes, estimating honest updates, and checking settings."""
+"""Functions that attacks share: stamp samples, make probes, estimate honest updates, check settings."""
 
 from dataclasses import dataclass
 from typing import ClassVar

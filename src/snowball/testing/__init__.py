@@ -13,7 +13,7 @@
 
 from snowball.testing.attacks import ATTACK_CHECKS, check_attack
 from snowball.testing.defenses import CHECKS, check_defense, run_two_rounds
-from snowball.testing.rounds import toy_round
+from snowball.testing.rounds import make_toy_round
 from snowball.testing.toys import ToySession, make_toy_images, make_toy_texts, make_toy_view
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "check_attack",
     "check_defense",
     "make_toy_images",
+    "make_toy_round",
     "make_toy_texts",
     "make_toy_view",
     "run_two_rounds",
-    "toy_round",
 ]

@@ -55,10 +55,10 @@ def check_poison_keeps_the_format(attack: Attack) -> None:
     """Check that poisoning keeps the number, shape and type of the samples, and leaves its input unchanged."""
     setup = set_up_attack(attack, make_toy_data(attack))
     split = setup.dataset.train[torch.arange(40)]
-    before = _dump(split.inputs, split.labels), _dump_samples(setup)
+    before = _dump_tensors(split.inputs, split.labels), _dump_samples(setup)
     result = attack.poison(split, setup, 3, stream(0))
     _assert_same_format(result, split, setup)
-    assert (_dump(split.inputs, split.labels), _dump_samples(setup)) == before, "the samples were changed"
+    assert (_dump_tensors(split.inputs, split.labels), _dump_samples(setup)) == before, "the samples were changed"
 
 
 def check_poison_uses_its_stream(attack: Attack) -> None:
@@ -97,13 +97,13 @@ def check_probe(attack: Attack) -> None:
     assert _dump_samples(setup) == before, "the samples were changed"
 
 
-def _dump(*tensors: Tensor | None) -> list[bytes]:
+def _dump_tensors(*tensors: Tensor | None) -> list[bytes]:
     return [b"" if tensor is None else tensor.numpy().tobytes() for tensor in tensors]
 
 
 def _dump_samples(setup: AttackSetup) -> list[bytes]:
     train, test = setup.dataset.train, setup.dataset.test
-    return _dump(train.inputs, train.labels, test.inputs, test.labels)
+    return _dump_tensors(train.inputs, train.labels, test.inputs, test.labels)
 
 
 def _assert_same_format(result: Split, split: Split, setup: AttackSetup) -> None:
@@ -161,13 +161,13 @@ def check_crafting_returns_updates(attack: Attack) -> None:
 
 
 def _check_crafted(attack: CraftingAttack, view: AttackerView) -> None:
-    before = _dump(view.rows, view.examples, view.others, view.base)
+    before = _dump_tensors(view.rows, view.examples, view.others, view.base)
     once, again = run_under_two_seeds(lambda: attack.craft(view, stream(1)))
     assert once.shape == view.rows.shape, f"{tuple(view.rows.shape)} became {tuple(once.shape)}"
     assert once.dtype == view.rows.dtype, f"{view.rows.dtype} became {once.dtype}"
     assert once.isfinite().all(), "an update is not finite"
     assert torch.equal(once, again), "the same stream gave other updates"
-    assert _dump(view.rows, view.examples, view.others, view.base) == before, "the view was changed"
+    assert _dump_tensors(view.rows, view.examples, view.others, view.base) == before, "the view was changed"
 
 
 def _drop_honest_clients(view: AttackerView) -> AttackerView:

@@ -11,7 +11,7 @@ from torch import Tensor
 from snowball.defenses import Context, Defense, Verdict
 from snowball.errors import MissingExtra
 from snowball.rng import stream
-from snowball.testing.rounds import toy_round
+from snowball.testing.rounds import make_toy_round
 from snowball.updates import Updates
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _rounds() -> "SearchStrategy[Updates]":
     @st.composite
     def made_up(draw: Callable[..., Any]) -> Updates:
         clients = draw(st.integers(1, 12))
-        updates = toy_round(
+        updates = make_toy_round(
             clients,
             infected=draw(st.integers(0, clients)),
             distance=draw(st.sampled_from([0.0, 3.0, 1e3, 1e12])),

@@ -24,7 +24,7 @@ class ToyFederation(Federation):
         return True
 
     def model(self) -> nn.Module:
-        """Build a dense network with dropout that has the layers of a `toy_round`."""
+        """Build a dense network with dropout that has the layers of a `make_toy_round`."""
         with draw_from(stream(self.experiment.seed, "model")):
             layers = {
                 "flatten": nn.Flatten(),

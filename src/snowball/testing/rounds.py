@@ -1,4 +1,4 @@
-"""Made-up rounds to try defenses and attacks on."""
+"""Toy rounds for testing defenses and attacks."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from snowball.rng import stream
 from snowball.updates import Layout, Updates
 
 
-def toy_round(
+def make_toy_round(
     clients: int = 20,
     infected: int = 4,
     distance: float = 6.0,
@@ -16,7 +16,7 @@ def toy_round(
     seed: int = 0,
     dtype: Any = torch.float32,
 ) -> Updates:
-    """A round of made-up updates in three layers; the last `infected` rows lie `distance` standard deviations away.
+    """Make a round of random updates in three layers; the last `infected` rows lie `distance` deviations away.
 
     Example counts differ; client ids are "c00", "c01" and so on.
     """

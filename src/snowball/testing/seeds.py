@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 def run_under_two_seeds(act: Callable[[], Result]) -> tuple[Result, Result]:
-    """What an act gives under one global seed and under another; it must draw from neither."""
+    """Run a function under two global seeds, and check that it draws from no global generator."""
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         return _undrawn(act, 1), _undrawn(act, 2)

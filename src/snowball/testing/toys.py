@@ -12,7 +12,7 @@ from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TE
 from snowball.data.triggers import find_trigger
 from snowball.errors import SettingError
 from snowball.rng import stream
-from snowball.testing.rounds import toy_round
+from snowball.testing.rounds import make_toy_round
 from snowball.updates import Layout
 
 
@@ -58,7 +58,7 @@ def make_toy_data(attack: Attack) -> Dataset:
 class ToySession:
     """Training on a quadratic loss whose minimum is 0 on clean samples and 1 on poisoned ones."""
 
-    layout: Layout = field(default_factory=lambda: toy_round().layout)
+    layout: Layout = field(default_factory=lambda: make_toy_round().layout)
     round: int = 1
     steps: int = 20
     client: int = 0
@@ -99,7 +99,7 @@ class ToySession:
 
 def make_toy_view(attack: Attack, attackers: int = 4, seed: int = 0) -> AttackerView:
     """Make a round of twenty clients and return what this attack sees of it."""
-    updates = toy_round(infected=attackers, seed=seed)
+    updates = make_toy_round(infected=attackers, seed=seed)
     own = 1 if attack.knowledge == "own" else attackers
     first = len(updates) - attackers
     return AttackerView(

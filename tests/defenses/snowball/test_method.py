@@ -13,7 +13,7 @@ from snowball.defenses.snowball.layers import voting_layers
 from snowball.errors import SettingError
 from snowball.records.rounds import CODES
 from snowball.rng import stream
-from snowball.testing import toy_round
+from snowball.testing import make_toy_round
 from snowball.updates import Layout, Updates
 
 
@@ -39,7 +39,7 @@ def groups(centres: int, rows: int = 60, width: int = 30) -> Updates:
 
 
 def test_three_lines_elect_the_honest_and_say_why() -> None:
-    updates = toy_round(clients=40, infected=8, distance=12.0)
+    updates = make_toy_round(clients=40, infected=8, distance=12.0)
     verdict = Snowball(grow_after=0)(updates, Context(round=1))
     assert verdict.elected.sum() == 20
     assert infected_seats(verdict, 8) == 0
@@ -64,7 +64,7 @@ def test_three_lines_elect_the_honest_and_say_why() -> None:
 
 @pytest.mark.parametrize(("judge", "clients", "told"), [("vae", 12, True), ("distance", 12, False), ("vae", 4, False)])
 def test_a_vae_that_has_learned_says_where_it_sees_each_update(judge: Any, clients: int, told: bool) -> None:
-    updates = toy_round(clients=clients, infected=0)
+    updates = make_toy_round(clients=clients, infected=0)
     quick = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
     settings = Snowball(grow_after=0, first_share=0.25, judge=judge, clusters=3, vae=quick)
     facts = settings(updates, Context(1)).facts
@@ -85,8 +85,8 @@ def test_the_judge_computes_on_the_device_of_the_context(monkeypatch: pytest.Mon
         return JUDGES["distance"](*given)
 
     monkeypatch.setattr("snowball.defenses.snowball.method.JUDGES", {"vae": appoint})
-    Snowball(grow_after=0, judge="vae")(toy_round(), Context(1, device="cuda"))
-    Snowball(grow_after=0, judge="vae")(toy_round(), Context(1))
+    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(1, device="cuda"))
+    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(1))
     assert asked == ["cuda", "cpu"]
 
 
@@ -116,7 +116,7 @@ def test_one_huge_update_does_not_blind_the_election(far: float, judge: Any) -> 
     ("rows", "elected", "grown"), [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 1, 2), (7, 1, 3), (10, 1, 5)]
 )
 def test_small_cohorts_are_defined(rows: int, elected: int, grown: int) -> None:
-    updates = toy_round(clients=rows, infected=0)
+    updates = make_toy_round(clients=rows, infected=0)
     assert Snowball()(updates, Context(1, 100)).elected.sum() == elected
     assert Snowball()(updates, Context(99, 100)).elected.sum() == grown
 
@@ -135,12 +135,12 @@ def test_small_cohorts_are_defined(rows: int, elected: int, grown: int) -> None:
     ],
 )
 def test_growth_starts_after_its_round(settings: dict[str, Any], context: Context, grows: bool) -> None:
-    verdict = Snowball(**settings)(toy_round(), context)
+    verdict = Snowball(**settings)(make_toy_round(), context)
     assert verdict.elected.sum() == (10 if grows else 2)
 
 
 def test_shares_of_a_cohort_are_the_papers_numbers() -> None:
-    verdict = Snowball(grow_after=0)(toy_round(clients=50, infected=0), Context(1))
+    verdict = Snowball(grow_after=0)(make_toy_round(clients=50, infected=0), Context(1))
     order = verdict.facts["order"]
     assert isinstance(order, Tensor)
     assert [int((order == turn).sum()) for turn in range(12)] == [5, *[2] * 10, 0]
@@ -155,10 +155,10 @@ def test_the_number_of_clusters_is_found_once_and_kept() -> None:
 
 
 def test_a_small_round_does_not_change_what_is_kept() -> None:
-    verdict = SnowballMinus()(toy_round(clients=8), Context(2, state={"clusters": 11}))
+    verdict = SnowballMinus()(make_toy_round(clients=8), Context(2, state={"clusters": 11}))
     assert verdict.facts["clusters"] == 4
     assert verdict.state == {"clusters": 11}
-    assert SnowballMinus()(toy_round(clients=2), Context(3, state={"clusters": 11})).state == {"clusters": 11}
+    assert SnowballMinus()(make_toy_round(clients=2), Context(3, state={"clusters": 11})).state == {"clusters": 11}
 
 
 @pytest.mark.parametrize("centres", [3, 4, 7])
@@ -227,7 +227,7 @@ def test_both_rules_of_the_gap_statistic(updates: Updates, least: int, most: int
 def test_the_gap_statistic_stays_within_its_range_and_half_of_the_updates(
     settings: dict[str, Any], clients: int, found: int
 ) -> None:
-    verdict = SnowballMinus(**settings)(toy_round(clients=clients), Context(1))
+    verdict = SnowballMinus(**settings)(make_toy_round(clients=clients), Context(1))
     assert verdict.facts["clusters"] == found
 
 
@@ -240,7 +240,7 @@ def test_voting_ablations_by_hand(worked: Any) -> None:
 
 
 def test_votes_at_random_change_with_the_round() -> None:
-    chosen = {tuple(VotingRandom()(toy_round(), Context(round)).elected.tolist()) for round in range(1, 9)}
+    chosen = {tuple(VotingRandom()(make_toy_round(), Context(round)).elected.tolist()) for round in range(1, 9)}
     assert len(chosen) > 1
 
 
@@ -279,15 +279,15 @@ def test_the_layers_that_vote() -> None:
 )
 def test_bad_settings_are_refused_in_one_sentence(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said) as caught:
-        Snowball(**settings)(toy_round(), Context(1))
+        Snowball(**settings)(make_toy_round(), Context(1))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [0, 1, -4, "abc", None, [3], 2.5])
 def test_a_state_that_no_election_left_is_refused(kept: Any) -> None:
     with pytest.raises(SettingError, match="clusters must be 2 or more"):
-        Snowball()(toy_round(), Context(2, state={"clusters": kept}))
+        Snowball()(make_toy_round(), Context(2, state={"clusters": kept}))
 
 
 def test_a_state_of_nothing_is_a_first_round() -> None:
-    assert Snowball()(toy_round(), Context(2, state={})).state == Snowball()(toy_round(), Context(2)).state
+    assert Snowball()(make_toy_round(), Context(2, state={})).state == Snowball()(make_toy_round(), Context(2)).state
