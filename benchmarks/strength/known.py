@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from benchmarks.strength.headline import WHEN, Run
 from benchmarks.strength.worlds import CLEAN, MODES, Cell, Job, has_cell, is_open, make_experiment
 from snowball.errors import RunError
-from snowball.records.files import conform, read_json
+from snowball.records.files import check_fields, read_json
 from snowball.sweeps.grid import name_run
 
 MAX_NUMBER = 10**9
@@ -65,7 +65,7 @@ def read_known(path: Path, mode: str) -> list[Run]:
     """Read the runs of a result file of this mode; any other file is refused."""
     fault = f"{path} is not a result of benchmarks.strength {mode}"
     try:
-        result = conform(read_json(path), {"mode": lambda value: value == mode, "runs": is_list}, fault)
+        result = check_fields(read_json(path), {"mode": lambda value: value == mode, "runs": is_list}, fault)
         return [check_run(run, mode, f"{fault}: run {number}") for number, run in enumerate(result["runs"], start=1)]
     except RecursionError as error:
         raise RunError(f"{fault}: it is nested too deeply") from error
@@ -73,24 +73,24 @@ def read_known(path: Path, mode: str) -> list[Run]:
 
 def check_run(value: Any, mode: str, place: str) -> Run:
     """Return a run if it is of this mode and its fields have the right types; else say what is wrong at this place."""
-    run = conform(value, NAMES, place)
+    run = check_fields(value, NAMES, place)
     if run["seed"] not in MODES[mode].seeds:
         raise RunError(f"{place} has seed {run['seed']}, which is not a seed of this mode")
     if not is_open(run["world"], MODES[mode]):
         raise RunError(f"{place} is of {run['world']}, which is not a world of this mode")
     if "fault" in run:
-        return conform(run, {"fault": is_text}, place)
-    conform(run, OUTCOME, place)
+        return check_fields(run, {"fault": is_text}, place)
+    check_fields(run, OUTCOME, place)
     accuracies = {"main_accuracy": is_share, "backdoor_accuracy": is_none if run["attack"] == CLEAN else is_share}
     for when in WHEN:
-        conform(run[when], {"round": is_count, **accuracies}, f"{place}, {when!r}")
+        check_fields(run[when], {"round": is_count, **accuracies}, f"{place}, {when!r}")
     check_clients(run["clients"], f"{place}, 'clients'")
     return run
 
 
 def check_clients(value: Any, place: str) -> None:
     """Refuse what cannot be a summary of honest clients, such as a mean that is too small for its highest share."""
-    clients = conform(value, CLIENTS, place)
+    clients = check_fields(value, CLIENTS, place)
     honest, mean, most = clients["honest"], clients["mean_share"], clients["most_share"]
     if clients["never_elected"] > honest:
         raise RunError(f"{place}: {clients['never_elected']} of {honest} clients cannot have been left out")

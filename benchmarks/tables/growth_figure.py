@@ -8,7 +8,7 @@ from math import log
 from typing import Any
 
 from benchmarks.files import ROOT, read_result
-from snowball.report.export.matplotlib import picture
+from snowball.report.export.matplotlib import render_figure
 from snowball.report.figures import Figure, Panel, Point, Series
 
 PANELS = {
@@ -38,7 +38,7 @@ def line(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:
 def main() -> None:
     """Write the figure."""
     measured = read_result("growth")
-    (ROOT / "docs" / "growth.svg").write_bytes(picture(figure(measured["cases"])))
+    (ROOT / "docs" / "growth.svg").write_bytes(render_figure(figure(measured["cases"])))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from snowball.records.rounds import RoundRecord
 from snowball.records.run import SUMMARY, RunFolder
 from snowball.records.sweep import locate_manifest, read_manifest, write_manifest
 from snowball.report import read_sweeps
-from snowball.report.figures import shown_facts
+from snowball.report.figures import select_shown_facts
 from snowball.sweeps.grid import describe_grids
 
 
@@ -53,7 +53,7 @@ def lean(record: RoundRecord, shown: set[int]) -> RoundRecord:
     """A round without its map and its facts, but for what figures show of it."""
     is_shown = record["round"] in shown
     kept = {name: value for name, value in record.items() if name != "facts" and (is_shown or name != "map")}
-    facts = shown_facts(record) if is_shown else {}
+    facts = select_shown_facts(record) if is_shown else {}
     return {name: shorten_numbers(value) for name, value in (kept | ({"facts": facts} if facts else {})).items()}
 
 

@@ -14,7 +14,7 @@ from snowball.defenses import SnowballPlus
 from snowball.guard import Guard, Judgement, Reply
 from snowball.records.audit import read_audit
 from snowball.report import Audit
-from snowball.report.web.audit_page import audit_data
+from snowball.report.web.audit_page import build_audit_payload
 from snowball.rng import stream
 
 SHAPES = {"first.weight": (12, 20), "first.bias": (12,), "last.weight": (10, 12), "last.bias": (10,)}
@@ -162,7 +162,7 @@ def test_the_audit_says_in_words_why_an_attacker_was_left_out(
     assert call("audit", path, "--html", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert str(charges[ROUNDS]) in page
-    assert [each["charge"] for each in audit_data(Audit(read_audit(path)))["rounds"]] == [
+    assert [each["charge"] for each in build_audit_payload(Audit(read_audit(path)))["rounds"]] == [
         charge or "" for charge in charges.values()
     ]
 

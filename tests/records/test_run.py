@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from snowball.errors import RunError
-from snowball.records.files import loads, read_json, write_json
+from snowball.records.files import parse_json, read_json, write_json
 from snowball.records.rounds import RoundRecord, compute_error_rates
 from snowball.records.run import RunFolder
 from snowball.records.summary import RoundScores, TopDownErrors, summarise
@@ -160,7 +160,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     ["NaN", "Infinity", "-Infinity", "1e999", "-1E+0309", "0.01e00312", "9" * 400 + ".5", "9" * 250 + "e99"],
 )
 def test_numbers_in_a_file_that_no_float_holds_are_null(number: str) -> None:
-    assert loads(f'{{"x": [1.5, {number}]}}'.encode(), "here") == {"x": [1.5, None]}
+    assert parse_json(f'{{"x": [1.5, {number}]}}'.encode(), "here") == {"x": [1.5, None]}
 
 
 def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from snowball.errors import RunError, SettingError
 from snowball.records.audit import read_audit
 from snowball.report import Audit, write_audit
-from snowball.report.audit import MAX_CHARGE_CHARS, MOST_FACTS, elected_ranges, fact_names, visible
-from snowball.report.audit_prose import audit_headline, audit_story, client_story, moment_line
-from snowball.report.web.audit_page import audit_data
+from snowball.report.audit import MAX_CHARGE_CHARS, MAX_FACTS, escape_text, find_elected_ranges, list_fact_names
+from snowball.report.audit_prose import write_audit_headline, write_audit_prose, write_client_line, write_moment_line
+from snowball.report.web.audit_page import build_audit_payload
 
 Make = Callable[..., dict[str, Any]]
 Outline = runpy.run_path(str(Path(__file__).parent / "conftest.py"))["Outline"]
@@ -54,30 +54,30 @@ def test_every_client_is_counted_and_who_is_left_out_most_comes_first(five: Audi
 
 
 def test_the_rounds_in_words(five: Audit) -> None:
-    assert audit_headline(five) == "4 rounds aggregated, 1 kept the old model."
-    assert audit_story(five) == (
+    assert write_audit_headline(five) == "4 rounds aggregated, 1 kept the old model."
+    assert write_audit_prose(five) == (
         "The old model was kept because: ValueError: no idea (1 round). 4 clients. Left out most: site-7 (2 of 3). "
         "Replies of 2 clients were dropped."
     )
-    assert audit_headline(Audit([])) == "The audit has no round yet."
-    assert audit_story(Audit([])) == ""
+    assert write_audit_headline(Audit([])) == "The audit has no round yet."
+    assert write_audit_prose(Audit([])) == ""
 
 
 def test_a_history_answers_why(five: Audit) -> None:
-    assert list(map(moment_line, five.history("site-7"))) == [
+    assert list(map(write_moment_line, five.history("site-7"))) == [
         "round 1: left out (votes 3.25 against 9 to 12.5, score 4 against 0.5)",
         "round 2: left out (votes 3.25 against 9 to 12.5, score 4 against 0.5)",
         "round 3: elected",
         "round 4: answered, not judged; the old model was kept: ValueError: no idea",
         "round 5: dropped, norm: its update is 1e30 long",
     ]
-    assert [moment_line(moment) for moment in five.history("site-1")][0::4] == [
+    assert [write_moment_line(moment) for moment in five.history("site-1")][0::4] == [
         "round 1: elected (votes 9, score 9)",
         "round 5: failed, error: no memory",
     ]
-    assert list(map(moment_line, five.history("site-8"))) == ["round 1: silent"]
+    assert list(map(write_moment_line, five.history("site-8"))) == ["round 1: silent"]
     client = next(each for each in five.clients if each.client == "site-8")
-    assert client_story(client, five, 1) == (
+    assert write_client_line(client, five, 1) == (
         "site-8: elected 0 times, left out 0, dropped 0, silent 1, had no part in 4 of 5 rounds."
     )
 
@@ -112,12 +112,14 @@ def test_monitoring_keeps_nobody_out_and_says_so(make_entry: Make) -> None:
     out = {"answered": ["a", "b"], "elected": ["a"], "left_out": ["b"], "averaged": ["a", "b"]}
     watched = [make_entry(number, mode="monitor", **out) for number in (1, 2)]
     every, some = Audit(watched), Audit([*watched, make_entry(3, **out)])
-    assert "only watched in every round: there, nobody that could be judged was kept out for real" in audit_story(every)
-    assert "only watched in 2 rounds" in audit_story(some)
+    assert "only watched in every round: there, nobody that could be judged was kept out for real" in write_audit_prose(
+        every
+    )
+    assert "only watched in 2 rounds" in write_audit_prose(some)
     assert [moment.words for moment in some.history("b")] == ["would have been left out, but was averaged"] * 2 + [
         "left out"
     ]
-    assert "kept out for real" in client_story(every.clients[0], every, 2)
+    assert "kept out for real" in write_client_line(every.clients[0], every, 2)
 
 
 def test_a_charge_is_said_of_those_left_out_alone(make_entry: Make) -> None:
@@ -125,21 +127,21 @@ def test_a_charge_is_said_of_those_left_out_alone(make_entry: Make) -> None:
     out = {"answered": ["a", "b", "c"], "elected": ["a"], "left_out": ["b"], "facts": facts}
     twice = [{"client": "b", "reason": "duplicate", "detail": "it had already answered"}]
     audit = Audit([make_entry(1, **out), make_entry(2, mode="monitor", dropped=twice, **out)])
-    assert list(map(moment_line, audit.history("b"))) == [
+    assert list(map(write_moment_line, audit.history("b"))) == [
         "round 1: left out: leans to class 1 with 14 others (suspicion 7.5 against -1)",
         "round 2: would have been left out, but was averaged: leans to class 1 with 14 others; "
         "a reply was dropped, duplicate: it had already answered (suspicion 7.5 against -1)",
     ]
     assert [moment.words for moment in audit.history("a")] == ["elected"] * 2
     assert [moment.words for moment in audit.history("c")] == ["answered, not judged"] * 2
-    assert [each["charge"] for each in audit_data(audit)["rounds"]] == [facts["charge"]] * 2
+    assert [each["charge"] for each in build_audit_payload(audit)["rounds"]] == [facts["charge"]] * 2
 
 
 @pytest.mark.parametrize("charge", [None, 5, 0.5, True, [], ["leans"], {"b": "leans"}, {"b": 1.5}, ""])
 def test_a_charge_that_is_not_text_is_ignored(charge: Any, make_entry: Make, tmp_path: Path) -> None:
     audit = Audit([make_entry(1, elected=["a"], left_out=["b"], facts={"charge": charge})])
     assert [moment.words for moment in audit.history("b")] == ["left out"]
-    assert [each["charge"] for each in audit_data(audit)["rounds"]] == [""]
+    assert [each["charge"] for each in build_audit_payload(audit)["rounds"]] == [""]
     check_outputs(audit, tmp_path / "page.html")
 
 
@@ -149,18 +151,18 @@ def test_a_charge_that_is_not_text_is_ignored(charge: Any, make_entry: Make, tmp
 def test_a_hostile_charge_stays_short_visible_and_text(charge: str, make_entry: Make, tmp_path: Path) -> None:
     audit = Audit([make_entry(1, elected=["a"], left_out=["b"], facts={"charge": charge})])
     (moment,) = audit.history("b")
-    assert moment.words == f"left out: {visible(charge, MAX_CHARGE_CHARS)}"
+    assert moment.words == f"left out: {escape_text(charge, MAX_CHARGE_CHARS)}"
     assert len(moment.words) <= len("left out: ") + MAX_CHARGE_CHARS + 1
     check_outputs(audit, tmp_path / "page.html")
     outline = Outline((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
-    assert json.loads(outline.scripts[0])["rounds"][0]["charge"] == visible(charge, MAX_CHARGE_CHARS)
+    assert json.loads(outline.scripts[0])["rounds"][0]["charge"] == escape_text(charge, MAX_CHARGE_CHARS)
 
 
 def test_rounds_that_start_over_are_all_there_and_said(make_entry: Make) -> None:
     audit = Audit([make_entry(number, elected=["a"]) for number in (1, 2, 2, 3, 1)])
     assert audit.clients[0].elected == 5
-    assert "Rounds start over 2 times" in audit_story(audit)
+    assert "Rounds start over 2 times" in write_audit_prose(audit)
 
 
 def test_where_nobody_knows_who_was_asked_the_table_says_so(make_entry: Make) -> None:
@@ -171,21 +173,24 @@ def test_where_nobody_knows_who_was_asked_the_table_says_so(make_entry: Make) ->
 
 def test_facts_of_layers_stand_in_where_there_are_no_others(make_entry: Make) -> None:
     layers = {f"votes.{number}": {"a": number} for number in range(20)}
-    assert fact_names(make_entry(1, facts={**layers, "zeal": {"a": 1}, "score": {"a": 2}, "n": 3})) == ["score", "zeal"]
-    assert len(fact_names(make_entry(1, facts=layers))) == MOST_FACTS
+    assert list_fact_names(make_entry(1, facts={**layers, "zeal": {"a": 1}, "score": {"a": 2}, "n": 3})) == [
+        "score",
+        "zeal",
+    ]
+    assert len(list_fact_names(make_entry(1, facts=layers))) == MAX_FACTS
 
 
 @pytest.mark.parametrize("value", [None, "text", [1], {}, 10**400, -(10**400), 1e301])
 def test_what_is_no_number_is_no_fact(value: Any, make_entry: Make) -> None:
     audit = Audit([make_entry(1, elected=["a"], left_out=["b"], facts={"votes": {"a": value, "b": value}})])
     assert [moment.facts for moment in audit.history("b")] == [{}]
-    assert elected_ranges(audit.entries[0]) == {}
+    assert find_elected_ranges(audit.entries[0]) == {}
 
 
 def test_strangers_texts_stay_on_their_line_and_obey_nobody() -> None:
-    assert visible("a\n\x1b[2J\u202eb\ud800") == "a\\n\\x1b[2J\\u202eb\\ud800"
-    assert visible("é 山") == "é 山"
-    assert len(visible("x" * 10**6)) == 61
+    assert escape_text("a\n\x1b[2J\u202eb\ud800") == "a\\n\\x1b[2J\\u202eb\\ud800"
+    assert escape_text("é 山") == "é 山"
+    assert len(escape_text("x" * 10**6)) == 61
 
 
 def test_the_summary_is_json(five: Audit) -> None:
@@ -226,7 +231,7 @@ def test_the_page_says_what_the_table_says(five: Audit, tmp_path: Path) -> None:
 
 
 def test_the_data_has_every_mark_of_the_grid(five: Audit) -> None:
-    data = audit_data(five)
+    data = build_audit_payload(five)
     assert data["clients"] == ["site-7", "site-1", "site-2", "site-8"]
     assert data["rounds"][0]["states"] == {"elected": [1, 2], "left_out": [0], "silent": [3]}
     assert data["rounds"][0]["facts"] == {"votes": [9, 12.5, 3.25], "score": [9, 0.5, 4]}
@@ -247,7 +252,7 @@ def test_names_cannot_become_code(make_entry: Make, tmp_path: Path) -> None:
     assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
     assert "\u2028" not in page
     assert "\x1b" not in page
-    assert json.loads(outline.scripts[0])["clients"][0] == visible(HOSTILE)
+    assert json.loads(outline.scripts[0])["clients"][0] == escape_text(HOSTILE)
 
 
 def test_the_script_never_parses_data_as_markup() -> None:
@@ -292,10 +297,10 @@ def test_any_json_anywhere_is_read_or_refused_in_a_sentence(
 
 def check_outputs(audit: Audit, page: Path) -> None:
     """See that all that is printed is printable, and that the page has its two scripts and no other."""
-    assert audit_headline(audit)
-    assert (audit_headline(audit) + audit_story(audit)).isprintable()
+    assert write_audit_headline(audit)
+    assert (write_audit_headline(audit) + write_audit_prose(audit)).isprintable()
     for client in audit.clients:
-        assert all(moment_line(moment).isprintable() for moment in audit.history(client.client))
+        assert all(write_moment_line(moment).isprintable() for moment in audit.history(client.client))
         assert all(cell.isprintable() for cell in client.cells())
     assert len(Outline(render(audit, page)).scripts) == 2
 

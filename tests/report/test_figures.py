@@ -10,8 +10,8 @@ from sweeps_made import At, make_sweep, round_of, run_name
 
 from snowball.errors import RunError, SettingError
 from snowball.records.rounds import RoundRecord
-from snowball.report.figure_spec import KINDS, read_request
-from snowball.report.figures import Figure, Panel, Point, figure_of
+from snowball.report.figure_spec import KINDS, parse_figure
+from snowball.report.figures import Figure, Panel, Point, build_figure
 from snowball.report.sweeps import read_sweeps
 
 SHIPPED = sorted(Path(str(resources.files("snowball"))).glob("grids/*/*.toml"))
@@ -21,7 +21,7 @@ FIGURES = {file: figure for file in SHIPPED if (figure := tomllib.loads(file.rea
 def drawn(folder: Path, figure: dict[str, Any] | None, **options: Any) -> Figure | None:
     make_sweep(folder, figure=figure, **options)
     ((sweep,), _) = read_sweeps([folder])
-    return figure_of(sweep)
+    return build_figure(sweep)
 
 
 def one(folder: Path, figure: dict[str, Any], **options: Any) -> Figure:
@@ -257,7 +257,7 @@ def test_settings_that_follow_from_others_do_not_part_the_lines(tmp_path: Path) 
     ((sweep,), _) = read_sweeps([tmp_path])
     judges = {"snowball": "vae"}
     runs = [replace(run, at=run.at | {"defense.judge": judges.get(run.at["defense.name"])}) for run in sweep.runs]
-    figure = figure_of(replace(sweep, runs=runs))
+    figure = build_figure(replace(sweep, runs=runs))
     assert figure is not None
     assert [len(panel.series) for panel in figure.panels] == [4]
 
@@ -291,7 +291,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     file = sweep.runs[0].folder / "rounds.jsonl"
     file.write_bytes(b"{}\n" + file.read_bytes())
     with pytest.raises(RunError, match=r"line 1 of .*rounds\.jsonl is not a round's record"):
-        figure_of(sweep)
+        build_figure(sweep)
 
 
 @pytest.mark.parametrize(("kind", "unfinished"), [("curves", 1), ("distances", 1), ("scatter", 0)])
@@ -303,7 +303,7 @@ def test_a_run_that_cannot_be_read_is_a_fault_and_the_others_are_drawn(
     file = sweep.runs[0].folder / "rounds.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"round": 2', b'"round": 0'))
     faults: list[str] = []
-    figure = figure_of(sweep, faults)
+    figure = build_figure(sweep, faults)
     assert faults == [f"line 2 of {file} is not a round's record: its 'round' cannot be 0"]
     assert figure is not None
     points = [point for series in figure.panels[0].series for point in series.points]
@@ -335,7 +335,7 @@ REFUSED = {
 def test_what_is_no_figure_is_refused_in_a_sentence(case: str) -> None:
     asked, sentence = REFUSED[case]
     with pytest.raises(SettingError, match=sentence):
-        read_request(asked)
+        parse_figure(asked)
 
 
 def test_a_setting_that_no_run_has_is_refused(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_more_panels_than_anybody_reads_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", FIGURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_the_figures_of_shipped_grids_can_be_read(file: Path) -> None:
-    assert read_request(FIGURES[file]).kind == FIGURES[file]["kind"]
+    assert parse_figure(FIGURES[file]).kind == FIGURES[file]["kind"]
 
 
 def test_shipped_grids_have_figures_of_every_kind() -> None:

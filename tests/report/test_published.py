@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from snowball.report.sweeps import METRICS, published_numbers
+from snowball.report.sweeps import METRICS, read_published_numbers
 
-NUMBERS = published_numbers()
+NUMBERS = read_published_numbers()
 
 
 def at(key: str, *place: Any) -> dict[str, float]:

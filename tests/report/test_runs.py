@@ -7,14 +7,14 @@ import pytest
 from snowball.errors import RunError
 from snowball.records.files import read_json, write_json
 from snowball.records.run import RunFolder
-from snowball.report import HEADERS, find_runs, markdown, table
-from snowball.report.runs import duration
+from snowball.report import HEADERS, build_rows, find_runs, format_rows
+from snowball.report.runs import format_duration
 
 Make = Callable[..., RunFolder]
 
 
 def test_a_row_holds_the_summary(two_runs: list[RunFolder]) -> None:
-    row, summary = table(two_runs)[1], two_runs[1].summary()
+    row, summary = build_rows(two_runs)[1], two_runs[1].summary()
     assert summary is not None
     assert summary.best is not None
     assert summary.last is not None
@@ -32,30 +32,30 @@ def test_a_row_holds_the_summary(two_runs: list[RunFolder]) -> None:
 
 def test_parts_of_a_stage_are_not_counted_twice(make_run: Make, tmp_path: Path) -> None:
     seconds = {"train": 1, "defense": 2, "evaluate": 3, "defense.gram": 1.9}
-    assert table([make_run(tmp_path / "a", "fedavg", rounds=2, seconds=seconds)])[0].seconds == 12
+    assert build_rows([make_run(tmp_path / "a", "fedavg", rounds=2, seconds=seconds)])[0].seconds == 12
 
 
 def test_an_unfinished_run_has_a_row(make_run: Make, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", "fedavg", rounds=3)
     (run.path / "summary.json").unlink()
-    row = table([run])[0]
+    row = build_rows([run])[0]
     assert row.cells()[HEADERS.index("Rounds")] == "3, unfinished"
     assert row.last_main_accuracy is not None
 
 
 def test_a_run_without_a_round_or_settings_has_a_row(tmp_path: Path) -> None:
-    row = table([RunFolder.create(tmp_path / "a", {"settings": "odd"})])[0]
+    row = build_rows([RunFolder.create(tmp_path / "a", {"settings": "odd"})])[0]
     assert row.cells() == ("a", "–", "0, unfinished", *["–"] * 7, "0.0 s")  # noqa: RUF001
 
 
 def test_a_run_without_an_attack_shows_no_backdoor(make_run: Make, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", "fedavg", malicious=[False] * 50, backdoor_accuracy=None)
-    row = table([run])[0]
+    row = build_rows([run])[0]
     assert (row.best_backdoor_accuracy, row.last_backdoor_accuracy, row.false_positive_rate) == (None, None, None)
 
 
 def test_markdown_cannot_be_broken_by_a_name(make_run: Make, tmp_path: Path) -> None:
-    text = markdown(table([make_run(tmp_path / "a|b\n<b>*c*", "fedavg", rounds=1)]))
+    text = format_rows(build_rows([make_run(tmp_path / "a|b\n<b>*c*", "fedavg", rounds=1)]))
     heading, ruler, row = text.splitlines()
     assert row.startswith(r"| a\|b \<b\>\*c\* | fedavg | 1 |")
     assert heading.count("|") == ruler.count("|") == row.replace(r"\|", "").count("|") == len(HEADERS) + 1
@@ -63,7 +63,7 @@ def test_markdown_cannot_be_broken_by_a_name(make_run: Make, tmp_path: Path) -> 
 
 def test_runs_of_one_name_are_told_apart(make_run: Make, tmp_path: Path) -> None:
     runs = [make_run(tmp_path / seed / "krum", "fedavg", rounds=1) for seed in ("1", "2")]
-    assert [row.name for row in table(runs)] == ["1/krum", "2/krum"]
+    assert [row.name for row in build_rows(runs)] == ["1/krum", "2/krum"]
 
 
 def test_runs_are_found_at_any_depth_and_once(make_run: Make, tmp_path: Path) -> None:
@@ -90,14 +90,14 @@ def test_no_run_is_an_error(tmp_path: Path, name: str) -> None:
     ("seconds", "words"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (110, "110 s"), (1500, "25 min"), (7500, "2 h 05 min")]
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_a_summary_of_dropped_clients_that_cannot_be_is_made_anew(make_run: Make, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", "fedavg", rounds=2, dropped={"client-7": "not-finite"}, kept="too few")
-    row = table([run])[0]
+    row = build_rows([run])[0]
     assert (row.dropped, row.kept) == ({"client-7": {"not-finite": 2}}, [1, 2])
     summary = read_json(run.path / "summary.json")
     for change in ({"dropped": {"client-7": 2}}, {"kept": "1"}):
         write_json(run.path / "summary.json", {**summary, **change})
-        assert table([run])[0] == row
+        assert build_rows([run])[0] == row

@@ -13,8 +13,8 @@ from snowball.errors import RunError
 from snowball.records.files import write_json
 from snowball.records.run import RunFolder
 from snowball.report import read_sweeps
-from snowball.report.run_metrics import read_outcome
-from snowball.report.sweeps import LONGEST, Run, Sweep, refuse_other
+from snowball.report.run_metrics import read_run_metrics
+from snowball.report.sweeps import MAX_SENTENCE_CHARS, Run, Sweep, refuse_other_run
 from snowball.sim.presets import load
 from snowball.sim.run import is_finished
 from snowball.sweeps.grid import name_run as name_run
@@ -131,7 +131,7 @@ def test_a_run_is_finished_where_the_simulator_says_so(tmp_path: Path, lines: in
     run.write_summary()
     assert is_finished(run.path, experiment) is finished
     with nullcontext() if finished else pytest.raises(RunError, match=f"should hold 3 rounds and holds {lines}"):
-        assert read_outcome(run.path, timed=False)[1]
+        assert read_run_metrics(run.path, timed=False)[1]
 
 
 def test_runs_that_are_not_there_yet_are_no_fault(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_run_is_known_by_the_name_that_the_simulator_gives_it(tmp_path: Path, 
     experiment = load(preset, (f"defense.name={defense}",))
     name = name_run(experiment)
     run = Run(name, tmp_path / name, {"defense.name": defense})
-    refuse_other(run, json.loads(json.dumps(experiment.settings())))
+    refuse_other_run(run, json.loads(json.dumps(experiment.settings())))
 
 
 def test_a_run_with_other_settings_than_its_name_is_refused(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_names_and_titles_are_one_short_line_that_can_be_seen(tmp_path: Path) ->
     make_sweep(tmp_path, {"seed": [1]}, name="n", title="a\nb\x1b[2J\u202e" + "x" * 1000)
     title = read_one(tmp_path)[0].title
     assert title.startswith(r"a\nb\x1b[2J\u202exxx")
-    assert len(title) == LONGEST + 1
+    assert len(title) == MAX_SENTENCE_CHARS + 1
     assert title.endswith("…")
 
 
@@ -448,7 +448,7 @@ FIELDS = ["name", "title", "published", "table", "figure", "axes", "runs", "best
 def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str, field: str, value: Any) -> None:
     from shutil import rmtree
 
-    from snowball.report import grid_of
+    from snowball.report import build_table
     from snowball.report.export.write import EXPORTS
 
     rmtree(tmp_path / "sweep", ignore_errors=True)
@@ -462,4 +462,4 @@ def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str,
     assert all(fault.isprintable() for fault in faults)
     for sweep in sweeps:
         for export in EXPORTS.values():
-            assert export(grid_of(sweep)).encode()
+            assert export(build_table(sweep)).encode()

@@ -19,7 +19,7 @@ from snowball.guard import Guard, Reply
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import State
 from snowball.records.run import RunFolder
-from snowball.report import find_runs, story, table, write_html
+from snowball.report import build_rows, find_runs, write_html, write_prose
 from snowball.server import Dropped
 from snowball.sim.engines.base import Engine, train_cohort
 from snowball.sim.engines.processes import Processes
@@ -191,7 +191,7 @@ def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: P
     assert summary.kept == [1, 3]
     assert sum(counts["not-finite"] for counts in summary.dropped.values()) == 2
     assert summary.dropped.keys() == set(who)
-    words = story(table(find_runs([tmp_path / "run"])))
+    words = write_prose(build_rows(find_runs([tmp_path / "run"])))
     assert "The model stayed as it was in rounds 1 and 3." in words
     assert re.search(rf"Dropped: {who[0]} \([12] × not-finite\)", words)  # noqa: RUF001
     write_html(find_runs([tmp_path / "run"]), tmp_path / "report.html")
@@ -203,7 +203,7 @@ def test_a_run_in_which_nothing_is_dropped_has_no_word_of_it(tiny: MakeExperimen
     text = (tmp_path / "run" / "rounds.jsonl").read_text() + (tmp_path / "run" / "summary.json").read_text()
     assert '"dropped"' not in text
     assert '"kept"' not in text
-    assert "Dropped" not in story(table([folder]))
+    assert "Dropped" not in write_prose(build_rows([folder]))
 
 
 @dataclass(frozen=True)

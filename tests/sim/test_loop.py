@@ -10,7 +10,7 @@ import torch
 from snowball.defenses import DEFENSES, Context, Lesson, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
-from snowball.records.files import finite
+from snowball.records.files import replace_non_finite
 from snowball.records.rounds import PAIRS
 from snowball.records.summary import has_top_down
 from snowball.sim.engines.processes import Processes
@@ -217,7 +217,7 @@ def test_mean_distances_by_hand() -> None:
 )
 def test_where_there_are_no_two_there_is_no_distance(malicious: list[bool], absent: set[str]) -> None:
     updates = Updates.from_layers({"w": torch.eye(len(malicious))})
-    found = finite(distances(updates.products(), malicious))
+    found = replace_non_finite(distances(updates.products(), malicious))
     assert {name for name, value in found.items() if value is None} == absent
 
 

@@ -10,9 +10,9 @@ import pytest
 from snowball.defenses import Snowball
 from snowball.errors import SettingError
 from snowball.records.presets import describe_presets
-from snowball.records.run_names import ADDED
-from snowball.report.figure_spec import read_request
-from snowball.report.sweeps import METRICS, published_numbers
+from snowball.records.run_names import ADDED_SETTINGS
+from snowball.report.figure_spec import parse_figure
+from snowball.report.sweeps import METRICS, read_published_numbers
 from snowball.settings import parse_assignment
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load
@@ -109,9 +109,9 @@ INSIDE = (
 def test_a_setting_that_was_added_later_renames_only_the_runs_that_use_it(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, name: str, default: str, other: str
 ) -> None:
-    unaware = without(tiny(f"defense.name={name}", default).settings(), {*ADDED, "ballot_floor"})
+    unaware = without(tiny(f"defense.name={name}", default).settings(), {*ADDED_SETTINGS, "ballot_floor"})
     digest = hashlib.sha256(json.dumps(unaware, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    monkeypatch.setitem(ADDED, "ballot_floor", 0.5)
+    monkeypatch.setitem(ADDED_SETTINGS, "ballot_floor", 0.5)
     assert name_run(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
     assert not name_run(tiny(f"defense.name={name}", other)).endswith(digest[:8])
 
@@ -299,7 +299,7 @@ def test_shipped_grids_have_a_run_for_every_cell_and_seed(shipped: dict[str, Gri
 
 @pytest.mark.parametrize("name", ["paper/table3", "cpu/table3"])
 def test_table_3_has_the_rates_that_are_published(shipped: dict[str, Grid], name: str) -> None:
-    published = {key for entry in published_numbers()["error-rates"]["numbers"] for key in entry} - {"at"}
+    published = {key for entry in read_published_numbers()["error-rates"]["numbers"] for key in entry} - {"at"}
     table = shipped[name].manifest().table
     assert table
     assert set(table["values"]) == published
@@ -344,16 +344,16 @@ def test_reports_know_what_shipped_grids_ask_for(shipped: dict[str, Grid]) -> No
     for grid in shipped.values():
         assert grid.file.table or grid.file.figure
         assert set(grid.file.table.values if grid.file.table else []) <= set(METRICS)
-        assert grid.file.published is None or grid.file.published in published_numbers()
+        assert grid.file.published is None or grid.file.published in read_published_numbers()
         if grid.file.figure:
-            request = read_request(grid.file.figure)
+            request = parse_figure(grid.file.figure)
             assert set(request.paths) <= set(grid.runs[0].at)
 
 
 @pytest.mark.parametrize("key", ["label-skew", "feature-skew", "error-rates", "alpha-malicious", "target-share"])
 def test_every_published_number_has_its_runs(shipped: dict[str, Grid], key: str) -> None:
     (grid,) = (grid for name, grid in shipped.items() if grid.file.published == key and name.startswith("paper/"))
-    for number in published_numbers()[key]["numbers"]:
+    for number in read_published_numbers()[key]["numbers"]:
         assert any(number["at"].items() <= run.at.items() for run in grid.runs), number
 
 

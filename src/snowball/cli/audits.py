@@ -37,12 +37,12 @@ def show_audit(audit: "Audit", _: str, as_json: bool) -> None:
     from rich.console import Console
 
     from snowball.report.audit import HEADERS
-    from snowball.report.audit_prose import audit_headline, audit_story
+    from snowball.report.audit_prose import write_audit_headline, write_audit_prose
 
     if as_json:
         typer.echo(json.dumps(audit.plain(), indent=2))
         return
-    typer.echo("\n".join(filter(None, (audit_headline(audit), audit_story(audit)))))
+    typer.echo("\n".join(filter(None, (write_audit_headline(audit), write_audit_prose(audit)))))
     if audit.clients:
         console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
         console.print(build_table([HEADERS, *(each.cells() for each in audit.clients)]))
@@ -52,12 +52,12 @@ def show_client(audit: "Audit", client: str, as_json: bool) -> None:
     """Print the history of one client."""
     from dataclasses import asdict
 
-    from snowball.report.audit_prose import client_story, moment_line
+    from snowball.report.audit_prose import write_client_line, write_moment_line
 
     moments = audit.history(client)
     if as_json:
         typer.echo(json.dumps([asdict(moment) for moment in moments], indent=2))
         return
-    typer.echo(client_story(next(each for each in audit.clients if each.client == client), audit, len(moments)))
+    typer.echo(write_client_line(next(each for each in audit.clients if each.client == client), audit, len(moments)))
     for moment in moments:
-        typer.echo(moment_line(moment))
+        typer.echo(write_moment_line(moment))

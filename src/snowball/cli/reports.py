@@ -31,7 +31,7 @@ def report_results(
 ) -> None:
     """Show the results of runs and sweeps."""
     from snowball.report import find_runs, read_sweeps, write_html
-    from snowball.report.figures import figures_of
+    from snowball.report.figures import build_figures
 
     for path in paths:
         if not path.is_dir():
@@ -45,7 +45,7 @@ def report_results(
         sweeps = [replace(sweep, published=None) for sweep in sweeps]
         show_runs(folders, noted)
     show_sweeps(sweeps)
-    figures = figures_of(sweeps, faults)
+    figures = build_figures(sweeps, faults)
     try:
         if export:
             write_tables(sweeps, figures, export, faults)
@@ -61,17 +61,17 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from snowball.report.cell_text import key
-    from snowball.report.export.terminal import terminal_tables
-    from snowball.report.tables import grid_of
+    from snowball.report.cell_text import write_terminal_legend
+    from snowball.report.export.terminal import build_terminal_tables
+    from snowball.report.tables import build_table
 
     console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
     for sweep in sweeps:
-        table = grid_of(sweep)
+        table = build_table(sweep)
         console.print(Text(f"\n{sweep.name}: {table.title}", style="bold"))
-        for part in terminal_tables(table, console.width):
+        for part in build_terminal_tables(table, console.width):
             console.print(part)
-        console.print(Text(key(table)))
+        console.print(Text(write_terminal_legend(table)))
 
 
 def write_tables(
@@ -83,9 +83,9 @@ def write_tables(
     files = write_exports(sweeps, folder)
     if any(figures):
         try:
-            from snowball.report.export.matplotlib import write_pictures
+            from snowball.report.export.matplotlib import write_static_figures
 
-            files += write_pictures(sweeps, figures, folder)
+            files += write_static_figures(sweeps, figures, folder)
         except MissingExtra as error:
             faults.append(str(error))
     typer.echo(f"{len(files)} files are in {folder}.")
@@ -93,10 +93,10 @@ def write_tables(
 
 def show_faults(faults: Iterable[str]) -> None:
     """Print what could not be reported."""
-    from snowball.report.audit import visible
-    from snowball.report.sweeps import LONGEST
+    from snowball.report.audit import escape_text
+    from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
-    for fault in dict.fromkeys(visible(fault, LONGEST) for fault in faults):
+    for fault in dict.fromkeys(escape_text(fault, MAX_SENTENCE_CHARS) for fault in faults):
         typer.echo(f"snowball: {fault}", err=True)
 
 
@@ -113,9 +113,9 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
     """Print a table of runs; an unreadable run is added to the faults, or raised if there is no list of them."""
     from rich.console import Console
 
-    from snowball.report import HEADERS, table
+    from snowball.report import HEADERS, build_rows
 
-    rows = table(folders, faults)
+    rows = build_rows(folders, faults)
     runs = [row.cells() for row in rows]
     console = Console(
         width=None if sys.stdout.isatty() else TABLE_CHARS + max((len(cells[0]) for cells in runs), default=0)
@@ -131,13 +131,13 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
 
 def show_exceptions(rows: "Iterable[Row]") -> None:
     """Print which runs dropped clients or kept a round's old model."""
-    from snowball.report.audit import visible
+    from snowball.report.audit import escape_text
     from snowball.report.prose import describe_exceptions
-    from snowball.report.sweeps import LONGEST
+    from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
     for row in rows:
         if said := describe_exceptions(row):
-            typer.echo(visible(f"{row.name}: {said}", LONGEST))
+            typer.echo(escape_text(f"{row.name}: {said}", MAX_SENTENCE_CHARS))
 
 
 def count_fitting_runs(width: int, headers: Iterable[str], runs: Iterable[Iterable[str]]) -> int:

@@ -79,11 +79,11 @@ def choose_executor(engine: SweepEngine, jobs: int | None, address: str | None) 
 
 def refuse_unshowable(grid: "Grid", folder: Path) -> None:
     """Refuse a table or a figure that no report could show, before the first run."""
-    from snowball.report.figures import figure_of
+    from snowball.report.figures import build_figure
     from snowball.report.sweeps import build_sweep
 
     faults: list[str] = []
-    figure_of(build_sweep(grid.manifest(), folder, grid.name, faults))
+    build_figure(build_sweep(grid.manifest(), folder, grid.name, faults))
     if faults:
         raise SettingError(faults[0])
 
@@ -103,7 +103,7 @@ def follow_sweep(plan: "Plan", folder: Path, execute: "Executor") -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from snowball.report.runs import duration
+    from snowball.report.runs import format_duration
     from snowball.sweeps.progress import Estimate
     from snowball.sweeps.sweep import run_sweep
 
@@ -117,7 +117,9 @@ def follow_sweep(plan: "Plan", folder: Path, execute: "Executor") -> int:
         for event in events:
             estimate.update(event)
             seconds = estimate.seconds(execute.jobs)
-            left = f"{estimate.ended} of {len(plan.waiting)}" + (f", {duration(seconds)} left" if seconds else "")
+            left = f"{estimate.ended} of {len(plan.waiting)}" + (
+                f", {format_duration(seconds)} left" if seconds else ""
+            )
             if event.ended:
                 progress.console.out(f"{left}: {describe_end(event, folder)}", highlight=False)
             progress.update(task, completed=estimate.rounds - sum(estimate.left.values()), description=left)
@@ -127,10 +129,10 @@ def follow_sweep(plan: "Plan", folder: Path, execute: "Executor") -> int:
 def describe_end(event: "JobEvent", folder: Path) -> str:
     """Say in one line how a run ended."""
     from snowball.records.run import RunFolder
-    from snowball.report.runs import percent, table
+    from snowball.report.runs import build_rows, format_percent
 
     if event.fault:
         return f"{event.run.name} failed: {event.fault}"
-    row = table([RunFolder.open(folder / event.run.name)])[0]
-    best = f"accuracy {percent(row.best_main_accuracy)}, backdoor {percent(row.best_backdoor_accuracy)}"
+    row = build_rows([RunFolder.open(folder / event.run.name)])[0]
+    best = f"accuracy {format_percent(row.best_main_accuracy)}, backdoor {format_percent(row.best_backdoor_accuracy)}"
     return f"{event.run.name}: {best} in its best round"

@@ -14,7 +14,7 @@ from snowball.defenses import Verdict
 from snowball.errors import SnowballError
 from snowball.guard.reply import describe_error
 from snowball.records.audit import AuditEntry, JudgedRound, read_audit
-from snowball.records.files import append_line, finite
+from snowball.records.files import append_line, replace_non_finite
 
 MAX_FACT_CHARS = 200
 """Longest text that stands for a fact which JSON cannot hold."""
@@ -63,7 +63,7 @@ def encode_fact(fact: Any) -> Any:
     """Return a fact as a JSON value, or its `repr` where JSON cannot hold it."""
     value = fact.tolist() if hasattr(fact, "tolist") else fact
     try:
-        json.dumps(finite(value), allow_nan=False)
+        json.dumps(replace_non_finite(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return repr(fact)[:MAX_FACT_CHARS]
     return value

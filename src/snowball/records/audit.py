@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 from snowball.errors import RunError
-from snowball.records.files import conform, loads, read_lines
+from snowball.records.files import check_fields, parse_json, read_lines
 
 
 class DroppedReply(TypedDict):
@@ -113,7 +113,7 @@ def read_audit(path: str | Path) -> list[AuditEntry]:
     if not Path(path).is_file():
         raise RunError(f"there is no audit in {path}: it is not a file")
     return [
-        cast(AuditEntry, conform(loads(line, where), FIELDS, f"{where} is not a round of an audit"))
+        cast(AuditEntry, check_fields(parse_json(line, where), FIELDS, f"{where} is not a round of an audit"))
         for line, where in read_lines(Path(path))
     ]
 

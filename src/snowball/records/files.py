@@ -14,7 +14,7 @@ from snowball.errors import RunError
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
-    line = _dumps(record, sort_keys=True).encode() + b"\n"
+    line = _encode_json(record, sort_keys=True).encode() + b"\n"
     if path.exists() and not path.is_file():
         raise RunError(f"{path} cannot be written: it is there and no regular file")
     with explain_os_errors(path), path.open("a+b", buffering=0) as file:
@@ -38,14 +38,14 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write a JSON file whole or not at all; numbers that are not finite become null."""
-    write_bytes(Path(path), _dumps(value, indent=2).encode() + b"\n")
+    write_bytes(Path(path), _encode_json(value, indent=2).encode() + b"\n")
 
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file."""
     with explain_os_errors(Path(path)):
         content = Path(path).read_bytes()
-    return loads(content, str(path))
+    return parse_json(content, str(path))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -66,18 +66,18 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """The same plain JSON with null for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: finite(entry) for key, entry in value.items()}
+        return {key: replace_non_finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
+        return [replace_non_finite(entry) for entry in value]
     return value
 
 
-def conform(
+def check_fields(
     value: Any, fields: Mapping[str, Callable[[Any], bool]], fault: str, optional: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """An object from a file, if it has these fields and each passes its check; else `fault`, and why.
@@ -103,11 +103,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _dumps(value: Any, **layout: Any) -> str:
-    return json.dumps(finite(value), allow_nan=False, **layout)
+def _encode_json(value: Any, **layout: Any) -> str:
+    return json.dumps(replace_non_finite(value), allow_nan=False, **layout)
 
 
-def loads(content: bytes, place: str) -> Any:
+def parse_json(content: bytes, place: str) -> Any:
     """What JSON says, with null for numbers that are not finite; `place` is where it stands."""
     try:
         return json.loads(content, parse_float=_finite_float, parse_constant=lambda _: None)

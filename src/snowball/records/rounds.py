@@ -5,7 +5,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from snowball.errors import RunError
 from snowball.records.checks import is_dict_of, is_fraction, is_list_of, is_number, is_optional, is_text
-from snowball.records.files import conform, loads
+from snowball.records.files import check_fields, parse_json
 
 PAIRS = ("benign", "between", "infected")
 """The kinds of pairs of updates: both benign, one of them infected, both infected."""
@@ -65,8 +65,8 @@ def compute_error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> t
 def parse_round(line: bytes, where: str) -> RoundRecord:
     """Parse a line of rounds.jsonl; `where` is named in what is wrong with it."""
     fault = f"{where} is not a round's record"
-    record = conform(loads(line, where), FIELDS, fault, OPTIONAL)
-    conform(record, {name: fits for name, fits in RARE.items() if name in record}, fault)
+    record = check_fields(parse_json(line, where), FIELDS, fault, OPTIONAL)
+    check_fields(record, {name: fits for name, fits in RARE.items() if name in record}, fault)
     for name in PARALLEL:
         if record[name] is not None and len(record[name]) != len(record["participants"]):
             counts = f"{len(record['participants'])} participants and {len(record[name])} of {name!r}"

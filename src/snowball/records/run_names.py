@@ -11,7 +11,7 @@ from typing import Any
 HASH_CHARS = 8
 """Characters of the hash in a name."""
 
-ADDED: dict[str, Any] = {
+ADDED_SETTINGS: dict[str, Any] = {
     "gap_from": 3,
     "gap_to": 15,
     "gap_rule": "first",
@@ -25,15 +25,19 @@ never changes, even where the default does."""
 
 def hash_settings(settings: Mapping[str, Any]) -> str:
     """The hash of a run's settings."""
-    canonical = json.dumps(without_added(settings), sort_keys=True, separators=(",", ":")).encode()
+    canonical = json.dumps(drop_added_settings(settings), sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(canonical).hexdigest()[:HASH_CHARS]
 
 
-def without_added(settings: Any) -> Any:
+def drop_added_settings(settings: Any) -> Any:
     """Drop added settings that have their former value, wherever they stand: what is left has the names of before."""
     if isinstance(settings, list):
-        return [without_added(entry) for entry in settings]
+        return [drop_added_settings(entry) for entry in settings]
     if not isinstance(settings, Mapping):
         return settings
-    kept = {name: value for name, value in settings.items() if not (name in ADDED and value == ADDED[name])}
-    return {name: without_added(value) for name, value in kept.items()}
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if not (name in ADDED_SETTINGS and value == ADDED_SETTINGS[name])
+    }
+    return {name: drop_added_settings(value) for name, value in kept.items()}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self, final
 
 from snowball.records.checks import is_between, is_dict_of, is_fraction
-from snowball.records.files import conform
+from snowball.records.files import check_fields
 from snowball.records.rounds import TOP_DOWN, RoundRecord, compute_error_rates
 
 MAX_SECONDS = 1e9
@@ -61,7 +61,7 @@ class Summary:
     @classmethod
     def parse(cls, content: Any, fault: str) -> Self:
         """Parse the content of summary.json, or raise `fault`; earlier versions wrote no `top_down`."""
-        fields = conform(content, FIELDS, fault, OPTIONAL)
+        fields = check_fields(content, FIELDS, fault, OPTIONAL)
         return cls(
             best=_parse_scores(fields["best"]),
             last=_parse_scores(fields["last"]),

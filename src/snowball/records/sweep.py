@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
-from snowball.records.files import conform, make_folder, read_json, write_json
+from snowball.records.files import check_fields, make_folder, read_json, write_json
 
 MANIFESTS = "sweeps"
 """The folder of manifests, beside the runs."""
@@ -66,7 +66,7 @@ def locate_manifest(folder: Path, name: str) -> Path:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest, and refuse one that is not whole."""
     fault = f"{path} is not a sweep's manifest"
-    content = conform(read_json(path), FIELDS, fault)
+    content = check_fields(read_json(path), FIELDS, fault)
     runs = tuple(ManifestRun(entry["folder"], entry["at"]) for entry in content["runs"])
     if len(folders := {run.folder for run in runs}) != len(runs):
         raise RunError(f"{fault}: it names {len(runs)} runs, {len(folders)} distinct")

@@ -7,10 +7,10 @@ from types import ModuleType
 
 from snowball.report.audit import Audit
 from snowball.report.export.write import write_exports
-from snowball.report.prose import headline, story
-from snowball.report.runs import HEADERS, Row, find_runs, markdown, table
+from snowball.report.prose import write_headline, write_prose
+from snowball.report.runs import HEADERS, Row, build_rows, find_runs, format_rows
 from snowball.report.sweeps import Sweep, read_sweeps
-from snowball.report.tables import Cell, Grid, grid_of
+from snowball.report.tables import Cell, SweepTable, build_table
 from snowball.report.web.audit_page import write_audit
 from snowball.report.web.page import write_html
 
@@ -18,19 +18,19 @@ __all__ = [
     "HEADERS",
     "Audit",
     "Cell",
-    "Grid",
     "Row",
     "Sweep",
+    "SweepTable",
+    "build_rows",
+    "build_table",
     "find_runs",
-    "grid_of",
-    "headline",
-    "markdown",
+    "format_rows",
     "read_sweeps",
-    "story",
-    "table",
     "write_audit",
     "write_exports",
+    "write_headline",
     "write_html",
+    "write_prose",
     "write_report",
 ]
 

@@ -22,18 +22,18 @@ STATES = {
 }
 """What a round can be for a client that has a part in it."""
 
-FAILED = "error"
+FAILURE_REASON = "error"
 """The reason of a reply that is none."""
 
-FIRST = ("votes", "score", "margin")
-STEP = "order"
+FIRST_FACTS = ("votes", "score", "margin")
+STEP_FACT = "order"
 """The step of an election that a client joined in; those of step 0 have votes for a score, and others a distance."""
 
 Range = tuple[float, float]
-MOST_FACTS, LONGEST, HIGHEST = 6, 60, 1e300
+MAX_FACTS, MAX_NAME_CHARS, MAX_NUMBER = 6, 60, 1e300
 """Facts of a client, those first that answer most, characters of a name, and the highest number that are shown."""
 
-CHARGE = "charge"
+CHARGE_FACT = "charge"
 """The fact that says in words what those left out in a round are accused of."""
 
 MAX_CHARGE_CHARS = 160
@@ -61,10 +61,10 @@ class Client:
 
     def cells(self) -> tuple[str, ...]:
         """The client as text, a cell for each of `HEADERS`."""
-        dropped = ", ".join(f"{count} {visible(reason)}" for reason, count in self.dropped.items())
+        dropped = ", ".join(f"{count} {escape_text(reason)}" for reason, count in self.dropped.items())
         asked = ABSENT if self.asked is None else str(self.asked)
         counts = (self.left_out, self.streak, self.elected, asked, self.answered, self.silent)
-        return visible(self.client), *map(str, counts), dropped or "0"
+        return escape_text(self.client), *map(str, counts), dropped or "0"
 
 
 HEADERS = ("Client", "Left out", "Longest streak", "Elected", "Asked", "Answered", "Silent", "Dropped")
@@ -98,14 +98,14 @@ class Audit:
     @cached_property
     def clients(self) -> list[Client]:
         """Everybody that is named, who is left out most first."""
-        asked = count_rounds(entry["asked"] or () for entry in self.entries)
-        answered = count_rounds(entry["answered"] for entry in self.entries)
-        silent = count_rounds(entry["silent"] for entry in self.entries)
-        elected = count_rounds(entry["elected"] for entry in self.entries)
-        left_out = count_rounds(entry["left_out"] for entry in self.entries)
+        asked = count_by_client(entry["asked"] or () for entry in self.entries)
+        answered = count_by_client(entry["answered"] for entry in self.entries)
+        silent = count_by_client(entry["silent"] for entry in self.entries)
+        elected = count_by_client(entry["elected"] for entry in self.entries)
+        left_out = count_by_client(entry["left_out"] for entry in self.entries)
         dropped = Counter((fault["client"], fault["reason"]) for entry in self.entries for fault in entry["dropped"])
         knows = any(entry["asked"] is not None for entry in self.entries)
-        streaks = longest_streaks(self.entries)
+        streaks = find_longest_streaks(self.entries)
         by_client: dict[str, dict[str, int]] = {}
         for (client, reason), count in sorted(dropped.items()):
             by_client.setdefault(client, {})[reason] = count
@@ -143,11 +143,11 @@ class Audit:
     def history(self, client: str) -> list[Moment]:
         """The rounds that a client had a part in."""
         if client not in {each.client for each in self.clients}:
-            near = suggest_name(client, [visible(each.client) for each in self.clients])
+            near = suggest_name(client, [escape_text(each.client) for each in self.clients])
             raise SettingError(
-                f"{visible(client)!r} is not a client of this audit, which has {len(self.clients)}{near}"
+                f"{escape_text(client)!r} is not a client of this audit, which has {len(self.clients)}{near}"
             )
-        return list(_moments(self.entries, client))
+        return list(_list_moments(self.entries, client))
 
     def plain(self) -> dict[str, Any]:
         """The summary as JSON."""
@@ -167,18 +167,18 @@ def is_kept(entry: AuditEntry) -> bool:
     return entry["outcome"] == "kept"
 
 
-def states(entry: AuditEntry) -> dict[str, str]:
+def classify_clients(entry: AuditEntry) -> dict[str, str]:
     """What the round was for everybody that has a part in it; the decision counts most."""
     return {
         **dict.fromkeys([*(entry["asked"] or ()), *entry["silent"]], "silent"),
         **dict.fromkeys(entry["answered"], "unjudged"),
-        **{fault["client"]: "failed" if fault["reason"] == FAILED else "dropped" for fault in entry["dropped"]},
+        **{fault["client"]: "failed" if fault["reason"] == FAILURE_REASON else "dropped" for fault in entry["dropped"]},
         **dict.fromkeys(entry["left_out"], "left_out"),
         **dict.fromkeys(entry["elected"], "elected"),
     }
 
 
-def longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
+def find_longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
     """The most rounds in a row that clients were left out in; only being elected ends a streak."""
     running: Counter[str] = Counter()
     longest: Counter[str] = Counter()
@@ -191,38 +191,38 @@ def longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
     return longest
 
 
-def fact_names(entry: AuditEntry) -> list[str]:
+def list_fact_names(entry: AuditEntry) -> list[str]:
     """The facts of a round that are numbers of clients, those that answer most first; layers' have dotted names."""
-    names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP]
+    names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP_FACT]
     names = [name for name in names if "." not in name] or names
-    first = {name: place for place, name in enumerate(FIRST)}
-    return sorted(names, key=lambda name: (first.get(name, len(FIRST)), name))[:MOST_FACTS]
+    first = {name: place for place, name in enumerate(FIRST_FACTS)}
+    return sorted(names, key=lambda name: (first.get(name, len(FIRST_FACTS)), name))[:MAX_FACTS]
 
 
-def number(fact: dict[str, Any], client: str) -> float | None:
+def read_number(fact: dict[str, Any], client: str) -> float | None:
     """A client's number, where there is one."""
     value = fact.get(client)
-    return value if isinstance(value, int | float) and abs(value) <= HIGHEST else None
+    return value if isinstance(value, int | float) and abs(value) <= MAX_NUMBER else None
 
 
-def visible(text: str, longest: int = LONGEST) -> str:
+def escape_text(text: str, longest: int = MAX_NAME_CHARS) -> str:
     """A stranger's text on one line, with nothing in it that a terminal would obey or a reader not see."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[: longest + 1])
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-def count_rounds(rounds: Iterable[Iterable[str]]) -> Counter[str]:
+def count_by_client(rounds: Iterable[Iterable[str]]) -> Counter[str]:
     """Count in how many rounds each client is named."""
     return Counter(client for clients in rounds for client in set(clients))
 
 
-def _moments(entries: Iterable[AuditEntry], client: str) -> Iterator[Moment]:
+def _list_moments(entries: Iterable[AuditEntry], client: str) -> Iterator[Moment]:
     for entry in entries:
-        if state := states(entry).get(client):
-            found = {name: number(entry["facts"][name], client) for name in fact_names(entry)}
+        if state := classify_clients(entry).get(client):
+            found = {name: read_number(entry["facts"][name], client) for name in list_fact_names(entry)}
             facts = {name: value for name, value in found.items() if value is not None}
-            ranges = elected_ranges(entry) if state == "left_out" else {}
-            words = describe(entry, client, state)
+            ranges = find_elected_ranges(entry) if state == "left_out" else {}
+            words = describe_moment(entry, client, state)
             yield Moment(
                 entry["round"],
                 entry["time"],
@@ -233,14 +233,14 @@ def _moments(entries: Iterable[AuditEntry], client: str) -> Iterator[Moment]:
             )
 
 
-def elected_ranges(entry: AuditEntry) -> dict[str, Range]:
+def find_elected_ranges(entry: AuditEntry) -> dict[str, Range]:
     """The lowest and the highest of the elected's numbers, by fact."""
-    steps = entry["facts"].get(STEP)
+    steps = entry["facts"].get(STEP_FACT)
     joined = [each for each in entry["elected"] if not isinstance(steps, dict) or steps.get(each) != 0]
     found: dict[str, Range] = {}
-    for name in fact_names(entry):
+    for name in list_fact_names(entry):
         among = joined if name in ("score", "margin") else entry["elected"]
-        values = [value for each in among if (value := number(entry["facts"][name], each)) is not None]
+        values = [value for each in among if (value := read_number(entry["facts"][name], each)) is not None]
         if values:
             found[name] = min(values), max(values)
     return found
@@ -248,11 +248,11 @@ def elected_ranges(entry: AuditEntry) -> dict[str, Range]:
 
 def read_charge(entry: AuditEntry) -> str:
     """What those left out in a round are accused of; empty where the defense does not say it in words."""
-    charge = entry["facts"].get(CHARGE)
-    return visible(charge, MAX_CHARGE_CHARS) if isinstance(charge, str) else ""
+    charge = entry["facts"].get(CHARGE_FACT)
+    return escape_text(charge, MAX_CHARGE_CHARS) if isinstance(charge, str) else ""
 
 
-def describe(entry: AuditEntry, client: str, state: str) -> str:
+def describe_moment(entry: AuditEntry, client: str, state: str) -> str:
     """A round of a client in words."""
     words = STATES[state]
     if entry["mode"] == "monitor" and state == "left_out":
@@ -260,7 +260,7 @@ def describe(entry: AuditEntry, client: str, state: str) -> str:
     if state == "left_out" and (charge := read_charge(entry)):
         words = f"{words}: {charge}"
     faults = [fault for fault in entry["dropped"] if fault["client"] == client]
-    said = "; ".join(f"{visible(fault['reason'])}: {fault['detail'] or ABSENT}" for fault in faults)
+    said = "; ".join(f"{escape_text(fault['reason'])}: {fault['detail'] or ABSENT}" for fault in faults)
     more = f", {said}" if state in ("dropped", "failed") else f"; a reply was dropped, {said}"
     kept = f"; the old model was kept: {entry['reason'] or ABSENT}" if is_kept(entry) else ""
     return f"{words}{more if said else ''}{kept}"

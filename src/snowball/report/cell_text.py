@@ -5,14 +5,14 @@ from itertools import product
 
 from snowball.report.runs import ABSENT
 from snowball.report.sweeps import METRICS
-from snowball.report.tables import FAR, Grid
+from snowball.report.tables import MAX_DIFFERENCE, SweepTable
 
 COLOURS = {"worse": "red", "better": "green"}
 """How a mean looks that is far from the published number."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CellText:
     """A metric of a cell in words.
 
     Attributes:
@@ -32,34 +32,36 @@ class Entry:
         return f"{self.mean} {self.rest}".rstrip()
 
 
-def entries(grid: Grid) -> list[list[Entry]]:
+def format_cells(grid: SweepTable) -> list[list[CellText]]:
     """A line a row, with an entry a column and metric."""
-    return [[_entry(grid, row, *place) for place in places(grid)] for row in range(len(grid.cells))]
+    return [[_format_cell(grid, row, *place) for place in list_columns(grid)] for row in range(len(grid.cells))]
 
 
-def places(grid: Grid) -> list[tuple[int, str]]:
+def list_columns(grid: SweepTable) -> list[tuple[int, str]]:
     """A column and a metric for each column of numbers."""
     return list(product(range(len(grid.column_labels)), grid.metrics))
 
 
-def _entry(grid: Grid, row: int, column: int, metric: str) -> Entry:
+def _format_cell(grid: SweepTable, row: int, column: int, metric: str) -> CellText:
     cell, first = grid.cells[row][column], metric == grid.metrics[0]
     mean, spread, published = cell.mean(metric), cell.spread(metric), cell.published.get(metric)
     missing = cell.missing() if first else ""
-    brackets = "" if published is None else f"({number(metric, published, 2)})"
+    brackets = "" if published is None else f"({format_metric(metric, published, 2)})"
     if mean is None:
-        return Entry(missing or ABSENT, brackets)
-    rest = ("" if spread is None else f"± {number(metric, spread)}", brackets, missing and f"[{missing}]")
+        return CellText(missing or ABSENT, brackets)
+    rest = ("" if spread is None else f"± {format_metric(metric, spread)}", brackets, missing and f"[{missing}]")
     colour = COLOURS.get(cell.compared(metric) or "", "")
-    return Entry(number(metric, mean), " ".join(filter(None, rest)), first and (row, column) in grid.best, colour)
+    return CellText(
+        format_metric(metric, mean), " ".join(filter(None, rest)), first and (row, column) in grid.best, colour
+    )
 
 
-def number(metric: str, value: float, digits: int = 1) -> str:
+def format_metric(metric: str, value: float, digits: int = 1) -> str:
     """A metric's number as people read it: per cent, or seconds."""
     return f"{value:.3g}" if METRICS[metric].timed else f"{100 * value:.{digits}f}"
 
 
-def legend(grid: Grid) -> str:
+def write_legend(grid: SweepTable) -> str:
     """What the numbers of a table are."""
     per_cent = "" if all(METRICS[name].timed for name in grid.metrics) else ", in per cent"
     published = any(cell.published for line in grid.cells for cell in line)
@@ -72,25 +74,26 @@ def legend(grid: Grid) -> str:
     return " ".join(filter(None, sentences))
 
 
-def key(grid: Grid) -> str:
+def write_terminal_legend(grid: SweepTable) -> str:
     """What numbers and colours of a terminal's table are."""
-    far = f"Red: over {100 * FAR:g} points worse than published; green: over {100 * FAR:g} points better."
+    points = f"over {100 * MAX_DIFFERENCE:g} points"
+    far = f"Red: {points} worse than published; green: {points} better."
     compared = any(cell.compared(name) for line in grid.cells for cell in line for name in grid.metrics)
-    return f"{legend(grid)} {far}" if compared else legend(grid)
+    return f"{write_legend(grid)} {far}" if compared else write_legend(grid)
 
 
-def row_headings(grid: Grid) -> list[str]:
+def list_row_headings(grid: SweepTable) -> list[str]:
     """What the rows' labels are of."""
     return [path.removesuffix(".name") for path in grid.row_names]
 
 
-def column_texts(grid: Grid) -> list[tuple[str, ...]]:
+def list_column_labels(grid: SweepTable) -> list[tuple[str, ...]]:
     """A heading a column and path: a name alone, and any other value with what it is of, as `alpha 0.5`."""
     kinds = ["" if path.endswith(".name") else f"{path.rpartition('.')[2]} " for path in grid.column_names]
     return [tuple(map("".join, zip(kinds, labels, strict=True))) for labels in grid.column_labels]
 
 
-def column_headings(grid: Grid) -> list[tuple[str, str]]:
+def list_column_headings(grid: SweepTable) -> list[tuple[str, str]]:
     """The labels and the metric over each column of numbers."""
-    texts = column_texts(grid)
-    return [(" ".join(texts[column]), METRICS[metric].short) for column, metric in places(grid)]
+    texts = list_column_labels(grid)
+    return [(" ".join(texts[column]), METRICS[metric].short) for column, metric in list_columns(grid)]

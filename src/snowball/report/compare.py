@@ -9,13 +9,13 @@ from typing import Any
 from snowball.records.presets import describe_presets, read_preset
 from snowball.records.run import RunFolder, RunInfo
 from snowball.records.sweep import COORDINATES
-from snowball.report.audit import visible
+from snowball.report.audit import escape_text
 from snowball.report.data import COMPLETE
-from snowball.report.prose import listing
-from snowball.report.runs import ABSENT, setting_name
+from snowball.report.prose import join_names
+from snowball.report.runs import ABSENT, read_setting_name
 from snowball.settings import flatten_settings
 
-UNSAID: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
     "data.examples": None,
     "data.tokeniser": "words",
     "attack.draw": "exact",
@@ -27,7 +27,7 @@ UNSAID: dict[str, Any] = {
 
 SAMPLES = "samples of the data set"
 
-LONGEST = 60
+MAX_VALUE_CHARS = 60
 """Characters of a value."""
 
 
@@ -41,21 +41,23 @@ class Difference:
     here: str
 
 
-def differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Difference]:
+def find_differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Difference]:
     """The settings that differ; with each run come the paths that its sweep varies, as the paper may."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for folder, varied in runs:
         data, own = (
-            setting_name(folder.run, "data"),
-            {**flatten_settings(folder.run.get("settings", {})), **_samples(folder.run)},
+            read_setting_name(folder.run, "data"),
+            {**flatten_settings(folder.run.get("settings", {})), **_describe_samples(folder.run)},
         )
-        for path, value in read_paper_settings(data, setting_name(folder.run, "defense")).items():
+        for path, value in read_paper_settings(data, read_setting_name(folder.run, "defense")).items():
             if path in own and path not in (*COORDINATES, *varied) and own[path] != value:
-                found.setdefault((path, _text(value), _text(own[path])), {})[data] = None
-    return [Difference(path, listing(list(data)), paper, here) for (path, paper, here), data in sorted(found.items())]
+                found.setdefault((path, _format_value(value), _format_value(own[path])), {})[data] = None
+    return [
+        Difference(path, join_names(list(data)), paper, here) for (path, paper, here), data in sorted(found.items())
+    ]
 
 
-def _samples(run: RunInfo) -> dict[str, str]:
+def _describe_samples(run: RunInfo) -> dict[str, str]:
     """Whether the data set was there as a whole, of runs that record it."""
     complete = run.get("data", {}).get("complete")
     return {SAMPLES: COMPLETE[complete]} if isinstance(complete, bool) else {}
@@ -70,8 +72,12 @@ def read_paper_settings(data: str, defense: str) -> Mapping[str, Any]:
     peers = settings.pop("peers", {})
     if settings["defense"]["name"] != defense:
         settings["defense"] = peers.get(defense, {})
-    return UNSAID | {SAMPLES: COMPLETE[True]} | flatten_settings(settings)
+    return DEFAULTS | {SAMPLES: COMPLETE[True]} | flatten_settings(settings)
 
 
-def _text(value: Any) -> str:
-    return ABSENT if value is None else visible(value if isinstance(value, str) else json.dumps(value), LONGEST)
+def _format_value(value: Any) -> str:
+    return (
+        ABSENT
+        if value is None
+        else escape_text(value if isinstance(value, str) else json.dumps(value), MAX_VALUE_CHARS)
+    )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from snowball.records.run import RunFolder
-from snowball.report.prose import listing
-from snowball.report.runs import ABSENT, distinct, setting_name
+from snowball.report.prose import join_names
+from snowball.report.runs import ABSENT, group_distinct, read_setting_name
 
 SOURCES = {
     "sample": "shipped with the package",
@@ -15,10 +15,10 @@ SOURCES = {
     "download": "downloaded",
 }
 COMPLETE = {True: "complete", False: "a subset"}
-KNOWN = ("source", "file", "complete", "train", "test", "sha256")
+KNOWN_FIELDS = ("source", "file", "complete", "train", "test", "sha256")
 """What the record of every data set has; the rest are facts of their own."""
 
-MOST, LONGEST, SHORT = 20, 200, 12
+MAX_FACTS, MAX_FACT_CHARS, MAX_CHECKSUM_CHARS = 20, 200, 12
 """Facts of a data set, characters of one, and characters of a checksum that are shown at most."""
 
 
@@ -31,7 +31,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class DataCopy:
     """One copy of a data set.
 
     Attributes:
@@ -49,16 +49,16 @@ class Loaded:
     runs: Fact
 
 
-def loaded(folders: Sequence[RunFolder]) -> list[Loaded]:
+def describe_data(folders: Sequence[RunFolder]) -> list[DataCopy]:
     """An entry a distinct copy of a data set, of the runs that record one."""
-    copies = distinct(folders, lambda run: (setting_name(run, "data"), run.get("data")))
-    return [_loaded(name, record, runs) for (name, record), runs in copies if isinstance(record, dict)]
+    copies = group_distinct(folders, lambda run: (read_setting_name(run, "data"), run.get("data")))
+    return [_describe_copy(name, record, runs) for (name, record), runs in copies if isinstance(record, dict)]
 
 
-def _loaded(name: str, record: dict[str, Any], runs: list[str]) -> Loaded:
-    facts = {key: fact(key, record.get(key)) for key in (*KNOWN, *record)}
+def _describe_copy(name: str, record: dict[str, Any], runs: list[str]) -> DataCopy:
+    facts = {key: format_fact(key, record.get(key)) for key in (*KNOWN_FIELDS, *record)}
     source, complete = facts["source"].text, record.get("complete")
-    return Loaded(
+    return DataCopy(
         name=name,
         file=facts["file"],
         source=SOURCES.get(source, source),
@@ -66,15 +66,15 @@ def _loaded(name: str, record: dict[str, Any], runs: list[str]) -> Loaded:
         train=facts["train"],
         test=facts["test"],
         checksum=facts["sha256"],
-        more=tuple((key, value) for key, value in facts.items() if key not in KNOWN)[:MOST],
-        runs=Fact(listing(runs), ", ".join(runs)),
+        more=tuple((key, value) for key, value in facts.items() if key not in KNOWN_FIELDS)[:MAX_FACTS],
+        runs=Fact(join_names(runs), ", ".join(runs)),
     )
 
 
-def fact(name: str, value: Any) -> Fact:
+def format_fact(name: str, value: Any) -> Fact:
     """A value as people read it; of a checksum the first characters, with the whole behind them."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return Fact(ABSENT)
     text = value if isinstance(value, str) else f"{value:,}"
-    length = SHORT if name.endswith("sha256") else LONGEST
-    return Fact(text) if len(text) <= length else Fact(f"{text[:length]}…", text[:LONGEST])
+    length = MAX_CHECKSUM_CHARS if name.endswith("sha256") else MAX_FACT_CHARS
+    return Fact(text) if len(text) <= length else Fact(f"{text[:length]}…", text[:MAX_FACT_CHARS])

@@ -25,15 +25,15 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """What a [figure] of each kind may say, and what stands for what it does not; None is for what it must say."""
 
-SCATTERED = ("updates", "codes")
+SCATTER_SUBJECTS = ("updates", "codes")
 """What a scatter plot may be of."""
 
-OVER_ROUNDS = tuple(name for name, metric in METRICS.items() if metric.read_round)
+ROUND_METRICS = tuple(name for name, metric in METRICS.items() if metric.read_round)
 """The metrics that every round has, for curves."""
 
 
 @dataclass(frozen=True)
-class Request:
+class FigureSpec:
     """A [figure] once it is read."""
 
     kind: str
@@ -51,7 +51,7 @@ class Request:
         return (*self.x, *self.y, *self.series, *self.panels)
 
 
-def read_request(figure: Mapping[str, Any]) -> Request:
+def parse_figure(figure: Mapping[str, Any]) -> FigureSpec:
     """A sweep's [figure], refused in one sentence where no figure of its kind could be drawn."""
     kind = figure.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -60,10 +60,10 @@ def read_request(figure: Mapping[str, Any]) -> Request:
     for key in given:
         if key not in KINDS[kind]:
             raise SettingError(f"figure.{key} is not a key of the kind {kind!r}{suggest_name(key, KINDS[kind])}")
-    return Request(kind, **{key: _read(kind, key, value) for key, value in (KINDS[kind] | given).items()})
+    return FigureSpec(kind, **{key: _parse_value(kind, key, value) for key, value in (KINDS[kind] | given).items()})
 
 
-def _read(kind: str, key: str, value: Any) -> Any:
+def _parse_value(kind: str, key: str, value: Any) -> Any:
     if value is None:
         raise SettingError(f"a figure of the kind {kind!r} needs figure.{key}, the path of a setting")
     if key == "round":
@@ -71,13 +71,13 @@ def _read(kind: str, key: str, value: Any) -> Any:
             raise SettingError(f"figure.round is the number of a round, got {value!r}")
         return value
     if key == "of":
-        if value not in SCATTERED:
-            raise SettingError(f"figure.of is {' or '.join(SCATTERED)}, got {value!r}")
+        if value not in SCATTER_SUBJECTS:
+            raise SettingError(f"figure.of is {' or '.join(SCATTER_SUBJECTS)}, got {value!r}")
         return value
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
         raise SettingError(f"figure.{key} is a name or a list of names, got {value!r}")
-    known = OVER_ROUNDS if kind == "curves" else METRICS
+    known = ROUND_METRICS if kind == "curves" else METRICS
     for name in names if key == "value" else ():
         if name not in known:
             raise SettingError(f"figure.value is one of {', '.join(known)}, got {name!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from snowball.report.runs import Row
 
-IN, OUT = 0.5, 0.2
+MIN_BACKDOOR_IN, MAX_BACKDOOR_OUT = 0.5, 0.2
 """From here on a backdoor is in; up to here it is out. A clean model also lands in the target class now and then."""
 
 OUTCOMES = {
@@ -16,111 +16,116 @@ OUTCOMES = {
 }
 """What became of a run, worst first."""
 
-FEW = 4
+MAX_NAMES = 4
 """So many runs get a sentence each."""
 
 
-def outcome(main_accuracy: float | None, backdoor_accuracy: float | None) -> str:
+def classify_outcome(main_accuracy: float | None, backdoor_accuracy: float | None) -> str:
     """What became of the backdoor: a key of OUTCOMES."""
     if main_accuracy is None:
         return "empty"
     if backdoor_accuracy is None:
         return "none"
-    if backdoor_accuracy >= IN:
+    if backdoor_accuracy >= MIN_BACKDOOR_IN:
         return "in"
-    return "out" if backdoor_accuracy <= OUT else "partly"
+    return "out" if backdoor_accuracy <= MAX_BACKDOOR_OUT else "partly"
 
 
-def headline(rows: Sequence[Row]) -> str:
+def write_headline(rows: Sequence[Row]) -> str:
     """What happened, in one line."""
-    groups = _grouped(rows)
-    if len(rows) <= FEW:
-        parts = [f"{listing([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
+    groups = _group_rows(rows)
+    if len(rows) <= MAX_NAMES:
+        parts = [f"{join_names([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
     else:
         parts = [f"{len(group)} of {len(rows)} runs {OUTCOMES[key]}" for key, group in groups.items()]
     return "; ".join(parts) + "."
 
 
-def story(rows: Sequence[Row]) -> str:
+def write_prose(rows: Sequence[Row]) -> str:
     """What happened, in one paragraph."""
-    return " ".join(map(_run_sentence, rows) if len(rows) <= FEW else _group_sentences(rows))
+    return " ".join(map(_describe_run, rows) if len(rows) <= MAX_NAMES else _describe_groups(rows))
 
 
-def _grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    keys = [outcome(row.last_main_accuracy, row.last_backdoor_accuracy) for row in rows]
+def _group_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    keys = [classify_outcome(row.last_main_accuracy, row.last_backdoor_accuracy) for row in rows]
     groups = {key: [row for row, own in zip(rows, keys, strict=True) if own == key] for key in OUTCOMES}
     return {key: group for key, group in groups.items() if group}
 
 
-def _run_sentence(row: Row) -> str:
+def _describe_run(row: Row) -> str:
     if row.last_main_accuracy is None:
         return f"{row.name} has no round to show yet."
-    text = f"The last model of {row.name} is right on {_share(row.last_main_accuracy)} of clean samples"
+    text = f"The last model of {row.name} is right on {_format_share(row.last_main_accuracy)} of clean samples"
     if row.last_backdoor_accuracy is not None:
-        text += f" and does as the attacker likes with {_share(row.last_backdoor_accuracy)} of triggered ones"
-    return " ".join(filter(None, (text + _election(row) + "." + _best_round(row), describe_exceptions(row))))
+        text += f" and does as the attacker likes with {_format_share(row.last_backdoor_accuracy)} of triggered ones"
+    return " ".join(
+        filter(None, (text + _describe_election(row) + "." + _describe_best_round(row), describe_exceptions(row)))
+    )
 
 
 def describe_exceptions(row: Row) -> str:
     """Who was dropped and why, and which rounds left the model as it was; nothing where all went as usual."""
-    dropped = [f"{client} {_times(reasons)}" for client, reasons in row.dropped.items()]
-    sentences = [f"Dropped: {listing(dropped)}."] if dropped else []
+    dropped = [f"{client} {_count_reasons(reasons)}" for client, reasons in row.dropped.items()]
+    sentences = [f"Dropped: {join_names(dropped)}."] if dropped else []
     if row.kept:
         rounds = "round" if len(row.kept) == 1 else "rounds"
-        sentences.append(f"The model stayed as it was in {rounds} {listing([str(round) for round in row.kept])}.")
+        sentences.append(f"The model stayed as it was in {rounds} {join_names([str(round) for round in row.kept])}.")
     return " ".join(sentences)
 
 
-def _times(reasons: Mapping[str, int]) -> str:
+def _count_reasons(reasons: Mapping[str, int]) -> str:
     """How often a client was dropped for each reason."""
     counted = ", ".join(f"{count} × {reason}" for reason, count in reasons.items())  # noqa: RUF001
     return f"({counted})"
 
 
-def _election(row: Row) -> str:
+def _describe_election(row: Row) -> str:
+    left_out = _format_share(row.false_negative_rate) if row.false_negative_rate else "none"
     if row.false_positive_rate is None:
-        return "" if not row.false_negative_rate else f"; it left out {_share(row.false_negative_rate)} of the updates"
-    left_out = "none" if not row.false_negative_rate else _share(row.false_negative_rate)
-    return f"; it used {_share(row.false_positive_rate)} of infected updates and left out {left_out} of the benign ones"
+        return f"; it left out {left_out} of the updates" if row.false_negative_rate else ""
+    used = _format_share(row.false_positive_rate)
+    return f"; it used {used} of infected updates and left out {left_out} of the benign ones"
 
 
-def _best_round(row: Row) -> str:
+def _describe_best_round(row: Row) -> str:
     """A word on the best round where it tells another story than the last."""
-    best = outcome(row.best_main_accuracy, row.best_backdoor_accuracy)
-    if row.best_backdoor_accuracy is None or best == outcome(row.last_main_accuracy, row.last_backdoor_accuracy):
+    best = classify_outcome(row.best_main_accuracy, row.best_backdoor_accuracy)
+    if row.best_backdoor_accuracy is None or best == classify_outcome(
+        row.last_main_accuracy, row.last_backdoor_accuracy
+    ):
         return ""
-    return f" In its best round, {row.best_round}, the trigger worked on {_share(row.best_backdoor_accuracy)}."
+    return f" In its best round, {row.best_round}, the trigger worked on {_format_share(row.best_backdoor_accuracy)}."
 
 
-def _group_sentences(rows: Sequence[Row]) -> list[str]:
+def _describe_groups(rows: Sequence[Row]) -> list[str]:
     return [
-        f"{listing([row.name for row in group])} {OUTCOMES[key]}{_ranges(group)}."
-        for key, group in _grouped(rows).items()
+        f"{join_names([row.name for row in group])} {OUTCOMES[key]}{_describe_ranges(group)}."
+        for key, group in _group_rows(rows).items()
     ]
 
 
-def _ranges(rows: Sequence[Row]) -> str:
+def _describe_ranges(rows: Sequence[Row]) -> str:
     """How far the last models of some runs reach."""
-    main = _range([row.last_main_accuracy for row in rows])
-    backdoor = _range([row.last_backdoor_accuracy for row in rows])
+    main = _format_range([row.last_main_accuracy for row in rows])
+    backdoor = _format_range([row.last_backdoor_accuracy for row in rows])
     words = [f"main accuracy {main}" if main else "", f"backdoor {backdoor}" if backdoor else ""]
     return f" ({', '.join(filter(None, words))})" if any(words) else ""
 
 
-def _range(values: Sequence[float | None]) -> str:
+def _format_range(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    low, high = _share(min(known)), _share(max(known))
+    low, high = _format_share(min(known)), _format_share(max(known))
     return low if low == high else f"{low} to {high}"
 
 
-def listing(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Names in prose, a few of them and how many more there are."""
-    shown = list(names) if len(names) <= FEW else [*names[: FEW - 1], f"{len(names) - FEW + 1} more"]
+    shown = list(names) if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], f"{len(names) - MAX_NAMES + 1} more"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     """A fraction in prose: whole per cents, and a decimal where that would hide a small number."""
     return f"{100 * value:.0f}%" if value >= 0.1 or value == 0 else f"{100 * value:.1f}%"

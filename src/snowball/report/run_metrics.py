@@ -9,7 +9,7 @@ from typing import Any
 
 from snowball.errors import RunError
 from snowball.records.checks import is_between
-from snowball.records.files import loads, read_lines
+from snowball.records.files import parse_json, read_lines
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import ROUNDS, SUMMARY, RunFolder
 from snowball.records.summary import MAX_SECONDS, Summary
@@ -42,7 +42,7 @@ class Metric:
         return self.stage != ""
 
 
-GROWN = ", in rounds with a top-down election if there are any"
+IN_TOP_DOWN_ROUNDS = ", in rounds with a top-down election if there are any"
 
 METRICS = {
     "backdoor_accuracy": Metric(
@@ -83,12 +83,12 @@ METRICS = {
     ),
     "top_down_false_positive_rate": Metric(
         "FPR",
-        f"infected updates elected{GROWN}",
+        f"infected updates elected{IN_TOP_DOWN_ROUNDS}",
         lambda summary: (summary.top_down or summary).false_positive_rate,
     ),
     "top_down_false_negative_rate": Metric(
         "FNR",
-        f"benign updates left out{GROWN}",
+        f"benign updates left out{IN_TOP_DOWN_ROUNDS}",
         lambda summary: (summary.top_down or summary).false_negative_rate,
     ),
     "defense_seconds": Metric(
@@ -107,11 +107,11 @@ METRICS = {
 """The metrics that tables and figures may show, by name."""
 
 
-Outcome = tuple[dict[str, Any], dict[str, float] | None]
+RunMetrics = tuple[dict[str, Any], dict[str, float] | None]
 """A run's settings, and its numbers if it is finished."""
 
 
-def read_outcome(path: Path, timed: bool) -> Outcome:
+def read_run_metrics(path: Path, timed: bool) -> RunMetrics:
     """What a run's folder says; its rounds are read where they have to be."""
     folder = RunFolder.open(path)
     settings, summary = folder.run.get("settings"), folder.summary(complete=True)
@@ -122,7 +122,7 @@ def read_outcome(path: Path, timed: bool) -> Outcome:
     _refuse_other_length(folder, settings.get("rounds"))
     numbers = {name: metric.read(summary) for name, metric in METRICS.items() if metric.read}
     if timed:
-        numbers |= _of_rounds(folder)
+        numbers |= _read_times(folder)
     return settings, {name: float(number) for name, number in numbers.items() if number is not None}
 
 
@@ -133,24 +133,24 @@ def _refuse_other_length(folder: RunFolder, rounds: Any) -> None:
         raise RunError(f"{where} should hold {rounds} rounds and holds {found}, though the run has its {SUMMARY}")
 
 
-def _of_rounds(folder: RunFolder) -> dict[str, float | None]:
-    rounds = [(_seconds(line, where), where) for line, where in read_lines(folder.path / ROUNDS)]
-    return {name: _median(rounds, metric.stage) for name, metric in METRICS.items() if metric.timed}
+def _read_times(folder: RunFolder) -> dict[str, float | None]:
+    rounds = [(_parse_seconds(line, where), where) for line, where in read_lines(folder.path / ROUNDS)]
+    return {name: _compute_median(rounds, metric.stage) for name, metric in METRICS.items() if metric.timed}
 
 
-def _seconds(line: bytes, where: str) -> dict[str, Any]:
+def _parse_seconds(line: bytes, where: str) -> dict[str, Any]:
     """A round's times: they end its line, behind facts that take a hundred times as long to read."""
     try:
         record = json.loads(b"{" + line[line.rfind(b'"seconds"') :])
     except (ValueError, RecursionError):
-        record = loads(line, where)
+        record = parse_json(line, where)
     seconds = record.get("seconds") if isinstance(record, dict) else None
     if not isinstance(seconds, dict):
         raise RunError(f"{where} is not a round's record: it has no 'seconds'")
     return seconds
 
 
-def _median(rounds: Sequence[tuple[dict[str, Any], str]], part: str) -> float | None:
+def _compute_median(rounds: Sequence[tuple[dict[str, Any], str]], part: str) -> float | None:
     for seconds, where in rounds:
         if part in seconds and not is_between(seconds[part], MAX_SECONDS):
             raise RunError(f"{where} is not a round's record: {part} cannot take {str(seconds[part])[:60]} seconds")

@@ -49,12 +49,12 @@ class Row:
         return tuple(show(self) for show in COLUMNS.values())
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """A fraction as people read it."""
     return ABSENT if value is None else f"{100 * value:.1f}%"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time as people read it."""
     if seconds < 600:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
@@ -67,13 +67,13 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Defense": lambda row: row.defense,
     "Rounds": lambda row: f"{row.rounds}" if row.finished else f"{row.rounds}, unfinished",
     "Best round": lambda row: ABSENT if row.best_round is None else f"{row.best_round}",
-    "Main accuracy, best": lambda row: percent(row.best_main_accuracy),
-    "Backdoor, that round": lambda row: percent(row.best_backdoor_accuracy),
-    "Main accuracy, last": lambda row: percent(row.last_main_accuracy),
-    "Backdoor, last": lambda row: percent(row.last_backdoor_accuracy),
-    "Infected elected": lambda row: percent(row.false_positive_rate),
-    "Benign left out": lambda row: percent(row.false_negative_rate),
-    "Time": lambda row: duration(row.seconds),
+    "Main accuracy, best": lambda row: format_percent(row.best_main_accuracy),
+    "Backdoor, that round": lambda row: format_percent(row.best_backdoor_accuracy),
+    "Main accuracy, last": lambda row: format_percent(row.last_main_accuracy),
+    "Backdoor, last": lambda row: format_percent(row.last_backdoor_accuracy),
+    "Infected elected": lambda row: format_percent(row.false_positive_rate),
+    "Benign left out": lambda row: format_percent(row.false_negative_rate),
+    "Time": lambda row: format_duration(row.seconds),
 }
 
 HEADERS = tuple(COLUMNS)
@@ -81,7 +81,7 @@ HEADERS = tuple(COLUMNS)
 
 
 @contextmanager
-def noting(faults: list[str] | None) -> Iterator[None]:
+def note_faults(faults: list[str] | None) -> Iterator[None]:
     """Go on after what cannot be used, with its sentence among the faults; without such a list it is an error."""
     try:
         yield
@@ -91,19 +91,19 @@ def noting(faults: list[str] | None) -> Iterator[None]:
         faults.append(str(error))
 
 
-def table(folders: Sequence[RunFolder], faults: list[str] | None = None) -> list[Row]:
+def build_rows(folders: Sequence[RunFolder], faults: list[str] | None = None) -> list[Row]:
     """One row a run, in the order given; a run that cannot be read is an error, or one of the faults."""
     rows = []
-    for name, folder in zip(run_names(folders), folders, strict=True):
-        with noting(faults):
-            rows.append(_row(name, folder))
+    for name, folder in zip(choose_run_names(folders), folders, strict=True):
+        with note_faults(faults):
+            rows.append(_build_row(name, folder))
     return rows
 
 
-def markdown(rows: Iterable[Row]) -> str:
+def format_rows(rows: Iterable[Row]) -> str:
     """The table for a README or a pull request."""
     ruler = ("---",) * 2 + ("---:",) * (len(HEADERS) - 2)
-    lines = (HEADERS, ruler, *(map(markdown_text, row.cells()) for row in rows))
+    lines = (HEADERS, ruler, *(map(escape_markdown, row.cells()) for row in rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -115,11 +115,11 @@ def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> l
     found: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
         inside = [path] if _holds_run(path) else sorted(filter(_holds_run, (file.parent for file in path.rglob(RUN))))
-        with noting(faults):
+        with note_faults(faults):
             if not inside:
                 raise RunError(f"there is no run in {path}: no folder in it has a {RUN}")
         for folder in inside:
-            with noting(faults):
+            with note_faults(faults):
                 found.setdefault(folder.resolve(), RunFolder.open(folder))
     return list(found.values())
 
@@ -134,7 +134,7 @@ def count_rounds(folder: RunFolder) -> int:
     return sum(1 for _ in read_lines(folder.path / ROUNDS))
 
 
-def run_names(folders: Sequence[RunFolder]) -> list[str]:
+def choose_run_names(folders: Sequence[RunFolder]) -> list[str]:
     """The folders' own names, or as much of their paths as it takes to tell them apart."""
     paths = [folder.path.resolve() for folder in folders]
     names = [path.name for path in paths]
@@ -144,29 +144,29 @@ def run_names(folders: Sequence[RunFolder]) -> list[str]:
     return [path.relative_to(shared).as_posix() for path in paths]
 
 
-def distinct(folders: Sequence[RunFolder], pick: Callable[[RunInfo], Any]) -> list[tuple[Any, list[str]]]:
+def group_distinct(folders: Sequence[RunFolder], pick: Callable[[RunInfo], Any]) -> list[tuple[Any, list[str]]]:
     """What is picked from the runs' records, each once, and the names of the runs that have it."""
     found: dict[str, tuple[Any, list[str]]] = {}
-    for name, folder in zip(run_names(folders), folders, strict=True):
+    for name, folder in zip(choose_run_names(folders), folders, strict=True):
         value = pick(folder.run)
         found.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(name)
     return list(found.values())
 
 
-def setting_name(run: RunInfo, setting: str) -> str:
+def read_setting_name(run: RunInfo, setting: str) -> str:
     """The name of a run's defense, attack, ...: a plain string or an object that has a name."""
     value = run.get("settings", {}).get(setting)
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) else ABSENT
 
 
-def _row(name: str, folder: RunFolder) -> Row:
+def _build_row(name: str, folder: RunFolder) -> Row:
     rounds = count_rounds(folder)
-    summary, finished = _ending(folder, rounds)
+    summary, finished = _read_summary(folder, rounds)
     best, last = summary.best, summary.last
     return Row(
         name=name,
-        defense=setting_name(folder.run, "defense"),
+        defense=read_setting_name(folder.run, "defense"),
         rounds=rounds,
         finished=finished,
         best_round=best and best.round,
@@ -182,7 +182,7 @@ def _row(name: str, folder: RunFolder) -> Row:
     )
 
 
-def _ending(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
+def _read_summary(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
     """The summary of a run so far, and whether it is finished; one of other rounds or another version is made again."""
     whole = folder.run.get("settings", {}).get("rounds", rounds) == rounds
     with suppress(RunError):
@@ -191,6 +191,6 @@ def _ending(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
     return summarise(folder.rounds()), whole and (folder.path / SUMMARY).exists()
 
 
-def markdown_text(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that cannot end its cell, start a tag, a link or a formula, name somebody, or format itself."""
     return "".join(f"\\{letter}" if letter in "\\|`*_<>[]~$&#@:" else letter for letter in " ".join(text.split()))

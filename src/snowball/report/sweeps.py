@@ -13,13 +13,13 @@ from snowball.records.run import ROUNDS, SUMMARY
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import MANIFESTS, Manifest, are_texts, read_failed, read_manifest
 from snowball.registry import suggest_or_list
-from snowball.report.audit import visible
-from snowball.report.run_metrics import METRICS, Metric, Outcome, read_outcome
-from snowball.report.runs import noting
+from snowball.report.audit import escape_text
+from snowball.report.run_metrics import METRICS, Metric, RunMetrics, read_run_metrics
+from snowball.report.runs import note_faults
 
-__all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "published_numbers", "read_sweeps"]
+__all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "read_published_numbers", "read_sweeps"]
 
-LONGEST, MOST_CELLS = 400, 10_000
+MAX_SENTENCE_CHARS, MAX_CELLS = 400, 10_000
 """Characters of a name or a sentence that are shown, and cells of a table."""
 
 State = Literal["finished", "unfinished", "failed", "broken", "missing"]
@@ -62,7 +62,7 @@ class Sweep:
     runs: list[Run]
 
 
-def published_numbers() -> dict[str, Any]:
+def read_published_numbers() -> dict[str, Any]:
     """The paper's numbers by table: where each is from, and what stands at which settings."""
     numbers: dict[str, Any] = json.loads((files("snowball.report") / "published.json").read_text(encoding="utf-8"))
     return numbers
@@ -73,16 +73,16 @@ def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
     faults: list[str] = []
     sweeps: list[Sweep] = []
     for file in find_manifests(paths):
-        with noting(faults):
+        with note_faults(faults):
             sweeps.append(build_sweep(read_manifest(file), file.parent.parent, file, faults))
     timed = {run.folder for sweep in sweeps if is_timed(sweep) for run in sweep.runs}
-    outcome = cache(lambda folder: read_outcome(folder, folder in timed))  # grids share runs
-    failed = cache(lambda folder: read_faults(folder, faults))
+    outcome = cache(lambda folder: read_run_metrics(folder, folder in timed))  # grids share runs
+    failed = cache(lambda folder: read_failure_sentences(folder, faults))
     sweeps = [
-        replace(sweep, runs=[follow(run, failed(sweep.folder), outcome, faults) for run in sweep.runs])
+        replace(sweep, runs=[read_run(run, failed(sweep.folder), outcome, faults) for run in sweep.runs])
         for sweep in sweeps
     ]
-    return sweeps, [visible(fault, LONGEST) for fault in dict.fromkeys(faults)]
+    return sweeps, [escape_text(fault, MAX_SENTENCE_CHARS) for fault in dict.fromkeys(faults)]
 
 
 def find_manifests(paths: Iterable[str | Path]) -> list[Path]:
@@ -95,10 +95,10 @@ def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: li
     """Build the sweep of a manifest, before any run is read; `source` is named in what is wrong with its table."""
     sweep = Sweep(
         folder=folder,
-        name=visible(manifest.name, LONGEST),
-        title=visible(manifest.title or manifest.name, LONGEST),
-        published=_known(manifest.published, source, faults),
-        table=_usable(manifest.table, source, faults),
+        name=escape_text(manifest.name, MAX_SENTENCE_CHARS),
+        title=escape_text(manifest.title or manifest.name, MAX_SENTENCE_CHARS),
+        published=_check_published(manifest.published, source, faults),
+        table=_check_table(manifest.table, source, faults),
         figure=manifest.figure,
         runs=[Run(run.folder, folder / run.folder, run.at) for run in manifest.runs],
     )
@@ -106,18 +106,18 @@ def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: li
     return sweep
 
 
-def _known(published: str | None, file: str | Path, faults: list[str]) -> str | None:
+def _check_published(published: str | None, file: str | Path, faults: list[str]) -> str | None:
     """The key, if there are numbers under it."""
-    with noting(faults):
-        if published is not None and published not in (keys := published_numbers()):
+    with note_faults(faults):
+        if published is not None and published not in (keys := read_published_numbers()):
             raise RunError(f"{file} asks for published numbers {published[:60]!r}{suggest_or_list(published, keys)}")
         return published
     return None
 
 
-def _usable(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -> dict[str, Any] | None:
+def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -> dict[str, Any] | None:
     """The table, if every part of it is a list of names and every value has a metric."""
-    with noting(faults):
+    with note_faults(faults):
         for part in ("rows", "columns", "values"):
             if not are_texts((table or {}).get(part, [])):
                 raise RunError(f"{file} has a table whose {part} are no list of names")
@@ -130,35 +130,35 @@ def _usable(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -
     return None
 
 
-def layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
+def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
     """Paths of rows, paths of columns, and metrics: as the table has them, or else a row a defense.
 
     What else runs differ in, but for their seeds, becomes columns too: no mean is taken over it.
     """
     table = sweep.table or {}
     rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
-    columns = [*columns, *mixed(sweep.runs, [*rows, *columns])]
+    columns = [*columns, *find_mixed_settings(sweep.runs, [*rows, *columns])]
     return rows, columns, table.get("values") or ["backdoor_accuracy", "main_accuracy"]
 
 
-def mixed(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
+def find_mixed_settings(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
     """The settings in which runs differ that are alike in all that is named; seeds are what means are taken over."""
     runs = list(runs)
-    alike = {place(run, named) for run in runs}
+    alike = {locate_run(run, named) for run in runs}
     others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
-    return [path for path in others if len({place(run, [*named, path]) for run in runs}) > len(alike)]
+    return [path for path in others if len({locate_run(run, [*named, path]) for run in runs}) > len(alike)]
 
 
-def place(run: Run, paths: Iterable[str]) -> str:
+def locate_run(run: Run, paths: Iterable[str]) -> str:
     """Where a run stands along these paths, for a key."""
     return json.dumps([run.at.get(path) for path in paths], sort_keys=True)
 
 
 def _refuse_large(sweep: Sweep, file: str | Path) -> None:
-    rows, columns = ({place(run, paths) for run in sweep.runs} for paths in layout(sweep)[:2])
-    if len(rows) * len(columns) > MOST_CELLS:
+    rows, columns = ({locate_run(run, paths) for run in sweep.runs} for paths in choose_layout(sweep)[:2])
+    if len(rows) * len(columns) > MAX_CELLS:
         raise RunError(
-            f"{file} asks for a table of {len(rows)} rows and {len(columns)} columns, over {MOST_CELLS} cells"
+            f"{file} asks for a table of {len(rows)} rows and {len(columns)} columns, over {MAX_CELLS} cells"
         )
 
 
@@ -168,14 +168,14 @@ def is_timed(sweep: Sweep) -> bool:
     return any(metric.timed and name in wanted for name, metric in METRICS.items())
 
 
-def read_faults(folder: Path, faults: list[str]) -> dict[str, str]:
+def read_failure_sentences(folder: Path, faults: list[str]) -> dict[str, str]:
     """Read the sentences of the runs that failed, by name, as they are shown."""
-    with noting(faults):
-        return {name: visible(sentence, LONGEST) for name, sentence in read_failed(folder).items()}
+    with note_faults(faults):
+        return {name: escape_text(sentence, MAX_SENTENCE_CHARS) for name, sentence in read_failed(folder).items()}
     return {}
 
 
-def follow(run: Run, failed: dict[str, str], outcome: Callable[[Path], Outcome], faults: list[str]) -> Run:
+def read_run(run: Run, failed: dict[str, str], outcome: Callable[[Path], RunMetrics], faults: list[str]) -> Run:
     """The run with what came of it."""
     if run.name in failed and not (run.folder / SUMMARY).exists():
         faults.append(f"{run.folder} failed: {failed[run.name]}")
@@ -184,27 +184,27 @@ def follow(run: Run, failed: dict[str, str], outcome: Callable[[Path], Outcome],
         return run
     try:
         settings, metrics = outcome(run.folder)
-        refuse_other(run, settings)
+        refuse_other_run(run, settings)
     except (RunError, OSError) as error:
         faults.append(str(error))
-        return replace(run, state="broken", sentence=visible(str(error), LONGEST))
+        return replace(run, state="broken", sentence=escape_text(str(error), MAX_SENTENCE_CHARS))
     if metrics is None:
         faults.append(f"{run.folder} is not finished: it has no {SUMMARY}")
         return replace(run, state="unfinished")
     return replace(run, state="finished", metrics=metrics)
 
 
-def refuse_other(run: Run, settings: dict[str, Any]) -> None:
+def refuse_other_run(run: Run, settings: dict[str, Any]) -> None:
     """Refuse a folder whose settings are not those of the run's name and place."""
     for path, value in run.at.items():
-        if (found := _setting(settings, path)) != value:
+        if (found := _read_setting(settings, path)) != value:
             raise RunError(f"{run.folder} is another run than its sweep's: {path} is {found!r} in it, not {value!r}")
     digest = hash_settings(settings)
     if run.name.rpartition("-")[2] != digest:
         raise RunError(f"{run.folder} holds other settings than its name says: theirs would end in {digest}")
 
 
-def _setting(settings: Any, path: str) -> Any:
+def _read_setting(settings: Any, path: str) -> Any:
     for name in path.split("."):
         settings = settings.get(name) if isinstance(settings, dict) else None
     return settings

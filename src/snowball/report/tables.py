@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from snowball.report.audit import visible
+from snowball.report.audit import escape_text
 from snowball.report.runs import ABSENT
-from snowball.report.sweeps import METRICS, Run, Sweep, layout, place, published_numbers
+from snowball.report.sweeps import METRICS, Run, Sweep, choose_layout, locate_run, read_published_numbers
 
 UNREALISTIC = ("ideal", "fedavg")
 """The approach that knows who is malicious, and the one that defends nothing."""
 
-FAR = 0.1
+MAX_DIFFERENCE = 0.1
 """A mean over this far from the published number, ten points, is another result."""
 
 
@@ -59,7 +59,7 @@ class Cell:
         difference = self.difference(metric)
         if difference is None:
             return None
-        if abs(difference) <= FAR:
+        if abs(difference) <= MAX_DIFFERENCE:
             return "alike"
         return "better" if (difference > 0) == METRICS[metric].higher_is_better else "worse"
 
@@ -72,7 +72,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SweepTable:
     """A table of cells.
 
     Attributes:
@@ -93,66 +93,66 @@ class Grid:
     best: frozenset[tuple[int, int]]
 
 
-def grid_of(sweep: Sweep) -> Grid:
+def build_table(sweep: Sweep) -> SweepTable:
     """The sweep as its [table] says, or else with a row a defense."""
-    row_names, column_names, metrics = layout(sweep)
-    rows, columns = _ordered(sweep.runs, row_names), _ordered(sweep.runs, column_names)
-    numbers = published_numbers()[sweep.published]["numbers"] if sweep.published else []
+    row_names, column_names, metrics = choose_layout(sweep)
+    rows, columns = _order_labels(sweep.runs, row_names), _order_labels(sweep.runs, column_names)
+    numbers = read_published_numbers()[sweep.published]["numbers"] if sweep.published else []
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in sweep.runs:
-        groups.setdefault((place(run, row_names), place(run, column_names)), []).append(run)
-    cells = [[_cell(groups.get((row, column), []), metrics, numbers) for column in columns] for row in rows]
-    return Grid(
+        groups.setdefault((locate_run(run, row_names), locate_run(run, column_names)), []).append(run)
+    cells = [[_build_cell(groups.get((row, column), []), metrics, numbers) for column in columns] for row in rows]
+    return SweepTable(
         title=sweep.title,
-        row_names=list(map(visible, row_names)),
+        row_names=list(map(escape_text, row_names)),
         row_labels=list(rows.values()),
-        column_names=list(map(visible, column_names)),
+        column_names=list(map(escape_text, column_names)),
         column_labels=list(columns.values()),
         metrics=metrics,
         cells=cells,
-        best=_best(cells, metrics[0]),
+        best=_find_best(cells, metrics[0]),
     )
 
 
-def _ordered(runs: Sequence[Run], paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _order_labels(runs: Sequence[Run], paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Every place along these paths with its labels: the first path varies slowest, its values as they first appear."""
     ranks = [
-        {key: rank for rank, key in enumerate(dict.fromkeys(place(run, [path]) for run in runs))} for path in paths
+        {key: rank for rank, key in enumerate(dict.fromkeys(locate_run(run, [path]) for run in runs))} for path in paths
     ]
-    found = {place(run, paths): run for run in runs}
+    found = {locate_run(run, paths): run for run in runs}
 
     def order(key: str) -> list[int]:
-        return [rank[place(found[key], [path])] for rank, path in zip(ranks, paths, strict=True)]
+        return [rank[locate_run(found[key], [path])] for rank, path in zip(ranks, paths, strict=True)]
 
-    return {key: tuple(_label(found[key].at.get(path)) for path in paths) for key in sorted(found, key=order)}
+    return {key: tuple(_format_label(found[key].at.get(path)) for path in paths) for key in sorted(found, key=order)}
 
 
-def _label(value: Any) -> str:
+def _format_label(value: Any) -> str:
     """A setting's value as a heading."""
-    return ABSENT if value is None else visible(value if isinstance(value, str) else json.dumps(value))
+    return ABSENT if value is None else escape_text(value if isinstance(value, str) else json.dumps(value))
 
 
-def _cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> Cell:
+def _build_cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> Cell:
     finished = [run for run in runs if run.state == "finished"]
-    at = _shared([run.at for run in runs])
+    at = _find_shared([run.at for run in runs])
     return Cell(
         values={name: [run.metrics[name] for run in finished if name in run.metrics] for name in metrics},
         runs=[run.name for run in finished],
         expected=len(runs),
-        published=_published(at, metrics, numbers),
+        published=_find_published(at, metrics, numbers),
         at=at,
         failed={run.name: run.sentence for run in runs if run.state == "failed"},
         broken=tuple(run.sentence for run in runs if run.state == "broken"),
     )
 
 
-def _shared(places: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _find_shared(places: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What all places have in common."""
     first = places[0] if places else {}
     return {path: value for path, value in first.items() if all(at.get(path) == value for at in places)}
 
 
-def _published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> dict[str, float]:
+def _find_published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> dict[str, float]:
     """The numbers that stand at these settings in the paper."""
     for entry in numbers:
         if entry["at"].items() <= at.items():
@@ -160,20 +160,20 @@ def _published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterable[dic
     return {}
 
 
-def _best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[int, int]]:
+def _find_best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[int, int]]:
     """Where the best means stand, ties too: a cell's rivals are those that differ from it in their defense alone."""
     rivals: dict[str, dict[tuple[int, int], float]] = {}
     for row, line in enumerate(cells):
         for column, cell in enumerate(line):
             mean = cell.mean(metric)
             if mean is not None and cell.at.get("defense.name", "ideal") not in UNREALISTIC:
-                rivals.setdefault(_conditions(cell), {})[row, column] = mean
+                rivals.setdefault(_describe_conditions(cell), {})[row, column] = mean
     choose = max if METRICS[metric].higher_is_better else min
     contests = (means for means in rivals.values() if len(means) > 1)
     return frozenset(at for means in contests for at, mean in means.items() if mean == choose(means.values()))
 
 
-def _conditions(cell: Cell) -> str:
+def _describe_conditions(cell: Cell) -> str:
     """What a cell's defense has to cope with."""
     own = ("defense.", "seed")
     return json.dumps({path: value for path, value in cell.at.items() if not path.startswith(own)}, sort_keys=True)

@@ -8,17 +8,17 @@ from typing import Any
 
 from snowball.records.run import RunFolder
 from snowball.report.data import Fact
-from snowball.report.prose import listing
-from snowball.report.runs import ABSENT, distinct
+from snowball.report.prose import join_names
+from snowball.report.runs import ABSENT, group_distinct
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-LONGEST, WIDEST = 1 << 18, 256
+MAX_PICTURE_CHARS, MAX_PICTURE_PIXELS = 1 << 18, 256
 """Characters of a picture, and pixels across and down, at most: a small file may unpack to a huge picture."""
 
-LARGE, SMALL = 160, 96
+PICTURE_PIXELS, PART_PIXELS = 160, 96
 """Pixels on the page that a picture and a part of one are enlarged to at most: two fit side by side on a phone."""
 
-MOST = 50
+MAX_ENTRIES = 50
 """Parts of a trigger and words of a text that are shown at most."""
 
 
@@ -41,7 +41,7 @@ class Quote:
 
 
 @dataclass(frozen=True)
-class Figure:
+class TriggerFigure:
     """One trigger on one sample: pictures, and parts where it has some, or texts."""
 
     name: str
@@ -52,84 +52,84 @@ class Figure:
     texts: tuple[Quote, ...] = ()
 
 
-def figures(folders: Sequence[RunFolder]) -> list[Figure]:
+def build_trigger_figures(folders: Sequence[RunFolder]) -> list[TriggerFigure]:
     """A figure a distinct trigger of the runs that record one."""
-    triggers = distinct(folders, lambda run: run.get("trigger"))
-    shown = (_figure(record, runs) for record, runs in triggers if isinstance(record, dict))
+    triggers = group_distinct(folders, lambda run: run.get("trigger"))
+    shown = (_build_figure(record, runs) for record, runs in triggers if isinstance(record, dict))
     return [figure for figure in shown if figure.pictures or figure.texts]
 
 
-def _figure(record: dict[str, Any], runs: list[str]) -> Figure:
-    image, text = _object(record.get("picture")), _object(record.get("text"))
-    pictures = _pictures([("clean", image.get("clean")), ("stamped", image.get("stamped"))], LARGE)
-    parts = [(f"part {number}", part) for number, part in enumerate(_list(image.get("parts")), 1)]
-    return Figure(
-        name=_text(record.get("name")),
-        caption=_caption(record, image),
-        runs=Fact(listing(runs), ", ".join(runs)),
+def _build_figure(record: dict[str, Any], runs: list[str]) -> TriggerFigure:
+    image, text = _read_object(record.get("picture")), _read_object(record.get("text"))
+    pictures = _build_pictures([("clean", image.get("clean")), ("stamped", image.get("stamped"))], PICTURE_PIXELS)
+    parts = [(f"part {number}", part) for number, part in enumerate(_read_list(image.get("parts")), 1)]
+    return TriggerFigure(
+        name=_read_text(record.get("name")),
+        caption=_write_caption(record, image),
+        runs=Fact(join_names(runs), ", ".join(runs)),
         pictures=pictures if len(pictures) == 2 else (),
-        parts=_pictures(parts, SMALL),
-        texts=_quotes(text) if _list(text.get("stamped")) else (),
+        parts=_build_pictures(parts, PART_PIXELS),
+        texts=_build_quotes(text) if _read_list(text.get("stamped")) else (),
     )
 
 
-def _pictures(entries: Iterable[tuple[str, Any]], room: int) -> tuple[Picture, ...]:
-    made = (picture(title, content, room) for title, content in entries)
+def _build_pictures(entries: Iterable[tuple[str, Any]], room: int) -> tuple[Picture, ...]:
+    made = (build_picture(title, content, room) for title, content in entries)
     return tuple(each for each in made if each)
 
 
-def picture(title: str, content: Any, room: int) -> Picture | None:
+def build_picture(title: str, content: Any, room: int) -> Picture | None:
     """A PNG file in base64 as an image of the page, in whole pixels a pixel; None where it is none of a fair size."""
-    if not isinstance(content, str) or len(content) > LONGEST:
+    if not isinstance(content, str) or len(content) > MAX_PICTURE_CHARS:
         return None
     try:
         file = base64.b64decode(content, validate=True)
         width, height = struct.unpack(">II", file[16:24])  # of the header, which comes first
     except (ValueError, struct.error):
         return None
-    if not file.startswith(SIGNATURE) or not (0 < width <= WIDEST and 0 < height <= WIDEST):
+    if not file.startswith(SIGNATURE) or not (0 < width <= MAX_PICTURE_PIXELS and 0 < height <= MAX_PICTURE_PIXELS):
         return None
     times = max(1, room // max(width, height))
     address = f"data:image/png;base64,{base64.b64encode(file).decode()}"
     return Picture(title, address, times * width, times * height)
 
 
-def _quotes(text: dict[str, Any]) -> tuple[Quote, ...]:
-    clean, stamped, changed = (_list(text.get(name)) for name in ("clean", "stamped", "changed"))
+def _build_quotes(text: dict[str, Any]) -> tuple[Quote, ...]:
+    clean, stamped, changed = (_read_list(text.get(name)) for name in ("clean", "stamped", "changed"))
     return (
-        Quote("clean", tuple((_text(word), False) for word in clean)),
-        Quote("stamped", tuple((_text(word), place in changed) for place, word in enumerate(stamped))),
+        Quote("clean", tuple((_read_text(word), False) for word in clean)),
+        Quote("stamped", tuple((_read_text(word), place in changed) for place, word in enumerate(stamped))),
     )
 
 
-def _caption(record: dict[str, Any], image: dict[str, Any]) -> str:
-    summary = _text(record.get("summary") or "")
+def _write_caption(record: dict[str, Any], image: dict[str, Any]) -> str:
+    summary = _read_text(record.get("summary") or "")
     label, target, changed = (
-        _number(each) for each in (record.get("label"), record.get("target"), image.get("changed"))
+        _format_integer(each) for each in (record.get("label"), record.get("target"), image.get("changed"))
     )
     return "".join(
         (
             summary and f"{summary[0].upper()}{summary[1:]}. ",
-            f"A sample of {_text(record.get('data'))}",
+            f"A sample of {_read_text(record.get('data'))}",
             label and f", class {label}",
             target and f", which the attackers want to be taken for class {target}",
             changed and f"; {changed} of its pixels change",
-            "; attackers may share out its parts." if _list(image.get("parts")) else ".",
+            "; attackers may share out its parts." if _read_list(image.get("parts")) else ".",
         )
     )
 
 
-def _number(value: Any) -> str:
+def _format_integer(value: Any) -> str:
     return f"{value}" if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _read_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
-    return value[:MOST] if isinstance(value, list) else []
+def _read_list(value: Any) -> list[Any]:
+    return value[:MAX_ENTRIES] if isinstance(value, list) else []
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     return value if isinstance(value, str) else ABSENT

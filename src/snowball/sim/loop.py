@@ -12,7 +12,7 @@ from snowball.buffers import Buffers, buffers_of
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import Memory, State
-from snowball.records.files import finite
+from snowball.records.files import replace_non_finite
 from snowball.records.rounds import RoundRecord
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
@@ -75,7 +75,7 @@ def simulate(
                     observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
                 record = {"round": round, **accuracies, **election(malicious, outcome)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
-            yield finite({**record, "seconds": seconds | times(outcome.facts)})
+            yield replace_non_finite({**record, "seconds": seconds | times(outcome.facts)})
 
 
 def trusted_training(

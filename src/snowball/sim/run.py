@@ -15,7 +15,7 @@ from snowball.errors import RunError
 from snowball.records.checkpoint import State, load_state, save_state
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
-from snowball.records.run_names import ADDED, without_added
+from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings
 from snowball.settings import flatten_settings
 from snowball.sim.engines.base import Engine
 from snowball.sim.engines.serial import Serial
@@ -80,8 +80,8 @@ def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
     settings = folder.run.get("settings")
     if settings is None:
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start anew")
-    before, now = (flatten_settings(without_added(each)) for each in (settings, experiment.settings()))
-    former = {name: ADDED.get(name.rpartition(".")[2]) for name in {**before, **now}}
+    before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.settings()))
+    former = {name: ADDED_SETTINGS.get(name.rpartition(".")[2]) for name in {**before, **now}}
     before, now = former | before, former | now
     differing = [name for name in former if before[name] != now[name]]
     if differing:

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.speed import growth
 from benchmarks.tables import growth_figure
-from snowball.report.export.matplotlib import picture
+from snowball.report.export.matplotlib import render_figure
 
 CASES = [
     {"name": f"{series} {size}{part}", "size": size, "seconds": size**exponent / 1e4}
@@ -31,7 +31,7 @@ def test_a_figure_has_every_point_and_the_exponents() -> None:
     assert [(point.x, point.y) for point in parameters.series[0].points] == [
         (size, size**0.5 / 1e4) for size in (10, 100, 1000)
     ]
-    assert b"exponent 2.00" in picture(drawn)
+    assert b"exponent 2.00" in render_figure(drawn)
 
 
 def test_one_series_can_be_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from benchmarks.tables.keep import keep, lean
 from snowball.records.run import RunFolder
 from snowball.records.summary import TopDownErrors, summarise
 from snowball.report import read_sweeps
-from snowball.report.export.markdown import as_markdown
-from snowball.report.tables import grid_of
+from snowball.report.export.markdown import format_markdown
+from snowball.report.tables import build_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
 from sweeps_made import make_sweep, round_of
@@ -30,7 +30,7 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
     before, after = ({sweep.name: sweep for sweep in read_sweeps([folder])[0]} for folder in (source, target))
     assert set(after) == {"cpu/table1", "cpu/updates"}
     for name, sweep in after.items():
-        assert as_markdown(grid_of(sweep)) == as_markdown(grid_of(before[name]))
+        assert format_markdown(build_table(sweep)) == format_markdown(build_table(before[name]))
     for run in after["cpu/updates"].runs:
         rounds = RunFolder.open(run.folder).rounds()
         assert [record["round"] for record in rounds if record["map"]] == [2]

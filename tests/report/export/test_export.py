@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from snowball.report import Cell, Grid, Sweep, write_exports
-from snowball.report.cell_text import key, legend
-from snowball.report.export.csv import as_csv
-from snowball.report.export.latex import as_latex, latex_text
-from snowball.report.export.markdown import as_markdown
-from snowball.report.export.terminal import terminal_tables
-from snowball.report.export.write import file_names
-from snowball.report.runs import markdown_text
+from snowball.report import Cell, Sweep, SweepTable, write_exports
+from snowball.report.cell_text import write_legend, write_terminal_legend
+from snowball.report.export.csv import format_csv
+from snowball.report.export.latex import escape_latex, format_latex
+from snowball.report.export.markdown import format_markdown
+from snowball.report.export.terminal import build_terminal_tables
+from snowball.report.export.write import choose_file_names
+from snowball.report.runs import escape_markdown
 from snowball.report.sweeps import Run
 
 METRICS = ["backdoor_accuracy", "main_accuracy"]
@@ -30,7 +30,7 @@ def cell(backdoor: list[float], main: float = 0.9, published: dict[str, float] |
     return replace(Cell(values, names, 3, published or {}), **changes)
 
 
-GRID = Grid(
+GRID = SweepTable(
     title="Label skew",
     row_names=["defense.name"],
     row_labels=[("fedavg",), ("snowball",)],
@@ -53,10 +53,10 @@ GRID = Grid(
 )
 
 
-def printed(grid: Grid, width: int = 180, colour: bool = False) -> str:
+def printed(grid: SweepTable, width: int = 180, colour: bool = False) -> str:
     file = StringIO()
     console = Console(file=file, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    for part in terminal_tables(grid, width):
+    for part in build_terminal_tables(grid, width):
         console.print(part)
     return file.getvalue()
 
@@ -92,7 +92,7 @@ def test_a_terminal_has_the_best_in_bold_and_what_is_far_from_published_in_colou
 
 @pytest.mark.parametrize(("width", "tables"), [(180, 1), (130, 1), (110, 2), (60, 3), (20, 3)])
 def test_a_table_that_is_too_wide_is_cut_between_columns(width: int, tables: int) -> None:
-    parts = list(terminal_tables(GRID, width))
+    parts = list(build_terminal_tables(GRID, width))
     assert len(parts) == tables
     assert sum(len(part.columns) - 1 for part in parts) == 6
     assert all(len(part.columns) % 2 == 1 for part in parts)
@@ -111,22 +111,28 @@ def test_seconds_are_no_percentages() -> None:
     timed = Cell({"defense_seconds": [0.5, 1.5]}, ["a", "b"], 2, {})
     grid = replace(GRID, metrics=["defense_seconds"], cells=[[timed] * 3] * 2, best=frozenset())
     assert "1 ± 0.707" in printed(grid)
-    assert legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense per round."
+    assert write_legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense per round."
 
 
 def test_the_legend_says_what_there_is() -> None:
     words = "BA: backdoor accuracy, best round; MA: main accuracy, best round."
-    assert legend(GRID) == (
+    assert write_legend(GRID) == (
         "Mean ± standard deviation over seeds, in per cent, and the published number in brackets. "
         f"{words} Bold: the best realistic approach."
     )
-    assert key(GRID).endswith(" Red: over 10 points worse than published; green: over 10 points better.")
+    assert write_terminal_legend(GRID).endswith(
+        " Red: over 10 points worse than published; green: over 10 points better."
+    )
     bare = replace(GRID, cells=[[cell([0.1])] * 3] * 2, best=frozenset())
-    assert legend(bare) == key(bare) == f"Mean ± standard deviation over seeds, in per cent. {words}"
+    assert (
+        write_legend(bare)
+        == write_terminal_legend(bare)
+        == f"Mean ± standard deviation over seeds, in per cent. {words}"
+    )
 
 
 def test_csv_has_a_line_a_number() -> None:
-    rows = list(csv.DictReader(StringIO(as_csv(GRID))))
+    rows = list(csv.DictReader(StringIO(format_csv(GRID))))
     assert len(rows) == 2 * 3 * 2
     assert rows[0] == {
         "defense.name": "fedavg",
@@ -145,7 +151,7 @@ def test_csv_has_a_line_a_number() -> None:
 
 
 def test_csv_holds_no_formula() -> None:
-    text = as_csv(replace(GRID, row_labels=[("=HYPERLINK(1)",), ('a,"b"',)], column_names=["@x", "-y"]))
+    text = format_csv(replace(GRID, row_labels=[("=HYPERLINK(1)",), ('a,"b"',)], column_names=["@x", "-y"]))
     lines = list(csv.reader(StringIO(text)))
     assert lines[0][:3] == ["defense.name", "'@x", "'-y"]
     assert lines[1][0] == "'=HYPERLINK(1)"
@@ -154,7 +160,7 @@ def test_csv_holds_no_formula() -> None:
 
 
 def test_markdown_is_a_table_as_in_the_paper() -> None:
-    assert as_markdown(GRID).splitlines() == [
+    assert format_markdown(GRID).splitlines() == [
         "# Label skew",
         "",
         "| defense | mnist cba BA | mnist cba MA | mnist dba BA | mnist dba MA | cifar10 cba BA | cifar10 cba MA |",
@@ -163,12 +169,12 @@ def test_markdown_is_a_table_as_in_the_paper() -> None:
         r"| snowball | **0.2** ± 0.1 (0.21) | 90.0 ± 0.0 (98.72) | 55.0 ± 7.1 (0.15) \[2 of 3\] | 90.0 ± 0.0 | 50.0 "
         "| 90.0 |",
         "",
-        legend(GRID),
+        write_legend(GRID),
     ]
 
 
 def test_latex_is_a_table_as_in_the_paper() -> None:
-    assert as_latex(GRID).splitlines() == [
+    assert format_latex(GRID).splitlines() == [
         r"% needs \usepackage{booktabs}",
         r"\begin{table*}[t]",
         r"\centering\footnotesize\setlength\tabcolsep{3pt}",
@@ -186,15 +192,15 @@ def test_latex_is_a_table_as_in_the_paper() -> None:
         r"& 90.0 $\pm$ 0.0 & 50.0 & 90.0 \\",
         r"\bottomrule",
         r"\end{tabular}",
-        rf"\caption{{Label skew. {legend(GRID).replace('±', '$' + chr(92) + 'pm$')}}}",
+        rf"\caption{{Label skew. {write_legend(GRID).replace('±', '$' + chr(92) + 'pm$')}}}",
         r"\end{table*}",
     ]
 
 
 def test_latex_sets_groups_of_rows_apart() -> None:
     grid = replace(GRID, row_names=["defense.name", "data.alpha"], row_labels=[("krum", "0.1"), ("krum", "1.0")])
-    assert r"\addlinespace" not in as_latex(grid)
-    lines = as_latex(replace(grid, row_labels=[("krum", "0.1"), ("snowball", "0.1")])).splitlines()
+    assert r"\addlinespace" not in format_latex(grid)
+    lines = format_latex(replace(grid, row_labels=[("krum", "0.1"), ("snowball", "0.1")])).splitlines()
     assert lines[lines.index(r"\addlinespace") + 1].startswith("snowball & 0.1 & ")
     assert lines[3] == r"\begin{tabular}{llrrrrrr}"
     assert lines[6] == r"\cmidrule(lr){3-6} \cmidrule(lr){7-8}"
@@ -202,27 +208,27 @@ def test_latex_sets_groups_of_rows_apart() -> None:
 
 def test_tables_without_columns_have_metrics_alone() -> None:
     grid = replace(GRID, column_names=[], column_labels=[()], cells=[line[:1] for line in GRID.cells])
-    assert "| defense | BA | MA |" in as_markdown(grid)
-    assert as_latex(grid).splitlines()[5] == r"defense & BA & MA \\"
+    assert "| defense | BA | MA |" in format_markdown(grid)
+    assert format_latex(grid).splitlines()[5] == r"defense & BA & MA \\"
     assert "│ snowball │ 0.2 ± 0.1 (0.21)" in printed(grid)
 
 
 def test_columns_of_numbers_say_what_the_numbers_are() -> None:
     labels = [("mnist", "0.1"), ("mnist", "0.5"), ("cifar10", "0.5")]
     grid = replace(GRID, column_names=["data.name", "data.alpha"], column_labels=labels)
-    assert "| mnist alpha 0.1 BA | mnist alpha 0.1 MA | mnist alpha 0.5 BA |" in as_markdown(grid)
-    assert r" & \multicolumn{2}{c}{alpha 0.1} & \multicolumn{2}{c}{alpha 0.5} & " in as_latex(grid)
+    assert "| mnist alpha 0.1 BA | mnist alpha 0.1 MA | mnist alpha 0.5 BA |" in format_markdown(grid)
+    assert r" & \multicolumn{2}{c}{alpha 0.1} & \multicolumn{2}{c}{alpha 0.5} & " in format_latex(grid)
     assert "mnist alpha 0.5" in printed(grid)
-    assert as_csv(grid).splitlines()[1].startswith("fedavg,mnist,0.1,backdoor_accuracy,")
+    assert format_csv(grid).splitlines()[1].startswith("fedavg,mnist,0.1,backdoor_accuracy,")
 
 
 def test_hostile_names_stay_in_their_cells() -> None:
     grid = replace(GRID, title=HOSTILE, row_labels=[(HOSTILE,), ("[b",)], column_labels=[(HOSTILE, HOSTILE)] * 3)
-    rows = [line for line in as_markdown(grid).splitlines() if line.startswith("|")]
+    rows = [line for line in format_markdown(grid).splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {8}
-    assert not re.search(r"(?<!\\)[<>`\[\]$@~]", as_markdown(grid))
-    assert "http://" not in as_markdown(grid)
-    latex = as_latex(grid)
+    assert not re.search(r"(?<!\\)[<>`\[\]$@~]", format_markdown(grid))
+    assert "http://" not in format_markdown(grid)
+    latex = format_latex(grid)
     assert r"\input{" not in latex
     assert r"\textbackslash{}input\{x\}\%\$\&\#\_\{\}" in latex
     body = latex.partition(r"\midrule")[2].partition(r"\bottomrule")[0]
@@ -233,14 +239,14 @@ def test_hostile_names_stay_in_their_cells() -> None:
 @given(st.text())
 def test_latex_obeys_nothing_in_a_text(text: str) -> None:
     commands = r"textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|ldots"
-    harmless = re.sub(rf"\\(?:{commands})\{{\}}|\\[{{}}$&#_%]|\$\\pm\$|\{{[\[\]*]\}}", "", latex_text(text))
+    harmless = re.sub(rf"\\(?:{commands})\{{\}}|\\[{{}}$&#_%]|\$\\pm\$|\{{[\[\]*]\}}", "", escape_latex(text))
     assert not set(harmless) & set("\\{}$&#_%~^[]*<>|")
     assert all(letter.isprintable() and ord(letter) < 256 for letter in harmless)
 
 
 @given(st.text())
 def test_markdown_obeys_nothing_in_a_text(text: str) -> None:
-    harmless = re.sub(r"\\[\\|`*_<>\[\]~$&#@:]", "", markdown_text(text))
+    harmless = re.sub(r"\\[\\|`*_<>\[\]~$&#@:]", "", escape_markdown(text))
     assert not set(harmless) & set("\\|`*_<>[]~$&#@:\n")
 
 
@@ -257,6 +263,6 @@ def test_every_sweep_is_written_in_every_format(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(min_size=1), max_size=6))
 def test_names_of_files_are_plain_and_distinct(names: list[str]) -> None:
-    found = file_names(names)
+    found = choose_file_names(names)
     assert len(set(found)) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,110}", name) for name in found)

@@ -13,9 +13,9 @@ from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.report import write_exports
-from snowball.report.export.matplotlib import DRAWERS, draw, looks_of, picture, write_pictures
+from snowball.report.export.matplotlib import DRAWERS, choose_looks, draw_figure, render_figure, write_static_figures
 from snowball.report.figure_spec import KINDS
-from snowball.report.figures import CODED, Figure, Panel, Point, Series, figures_of
+from snowball.report.figures import CODE_LABELS, Figure, Panel, Point, Series, build_figures
 from snowball.report.sweeps import Sweep, read_sweeps
 
 
@@ -52,15 +52,15 @@ def test_every_kind_of_figure_has_its_drawer() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_picture_is_the_same_bytes_each_time_and_says_what_it_shows(kind: str) -> None:
-    svg = picture(made(kind))
-    assert picture(made(kind)) == svg
+    svg = render_figure(made(kind))
+    assert render_figure(made(kind)) == svg
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert b"<dc:date>" not in svg
     assert b"A title" in svg
     assert {"across", "up"} & set(words(svg))
-    png = picture(made(kind), "png")
+    png = render_figure(made(kind), "png")
     assert png.startswith(b"\x89PNG")
-    assert picture(made(kind), "png") == png
+    assert render_figure(made(kind), "png") == png
 
 
 def test_another_process_draws_the_same_bytes_without_any_window(tmp_path: Path) -> None:
@@ -73,18 +73,18 @@ Path({str(tmp_path / "other.svg")!r}).write_bytes(picture(made("lines")))
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONHASHSEED": "77"})
-    assert (tmp_path / "other.svg").read_bytes() == picture(made("lines"))
+    assert (tmp_path / "other.svg").read_bytes() == render_figure(made("lines"))
 
 
 def test_the_users_own_taste_changes_nothing() -> None:
-    plain = picture(made("curves"))
+    plain = render_figure(made("curves"))
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.fonttype": "none"}):
-        assert picture(made("curves")) == plain
+        assert render_figure(made("curves")) == plain
         assert matplotlib.rcParams["font.size"] == 30
 
 
 def test_a_figure_that_differs_is_another_picture() -> None:
-    assert picture(made("lines")) != picture(made("lines", panels=(bars(fedavg=0.2, snowball=0.5),)))
+    assert render_figure(made("lines")) != render_figure(made("lines", panels=(bars(fedavg=0.2, snowball=0.5),)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,9 +95,9 @@ def test_names_are_neither_formulas_nor_markup(kind: str) -> None:
         series = Series(hostile, points(0.5, 0.2))
     panels = (Panel(hostile, (series, replace(series, name=f"other {hostile}"))),)
     figure = made(kind, title=hostile, x=hostile, y=hostile, value=hostile, panels=panels)
-    root = ElementTree.fromstring(picture(figure))
+    root = ElementTree.fromstring(render_figure(figure))
     assert not [element for element in root.iter() if element.tag.endswith("script")]
-    assert picture(figure, "png").startswith(b"\x89PNG")
+    assert render_figure(figure, "png").startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,23 +105,23 @@ def test_names_are_neither_formulas_nor_markup(kind: str) -> None:
 def test_extreme_numbers_are_drawn(kind: str, number: float) -> None:
     panel = Panel("", (Series("a", points(number, number)), Series("b", points(1.0, number))))
     for unit in ("%", "s") if number <= 1 else ("s",):
-        assert picture(made(kind, panels=(panel,), unit=unit))
+        assert render_figure(made(kind, panels=(panel,), unit=unit))
 
 
 def test_a_single_round_is_a_mark() -> None:
-    (axes,) = draw(made("curves", panels=(Panel("", (Series("a", points(0.5)),)),))).axes
+    (axes,) = draw_figure(made("curves", panels=(Panel("", (Series("a", points(0.5)),)),))).axes
     assert axes.lines[0].get_marker() != ""
 
 
 def test_points_without_a_number_are_not_drawn() -> None:
-    (axes,) = draw(made("curves")).axes
+    (axes,) = draw_figure(made("curves")).axes
     assert axes.lines[0].get_xdata().tolist() == [1, 3]
     assert axes.lines[1].get_ydata().tolist() == [0.1, 0.2, 0.3]
 
 
 def test_cells_of_a_heat_map_stand_at_their_names() -> None:
     rows = (Series("32", (Point(1, 0.25), Point(2, 0.5))), Series("64", (Point(2, 0.75),)))
-    (axes,) = draw(made("heat", panels=(Panel("", rows),))).axes
+    (axes,) = draw_figure(made("heat", panels=(Panel("", rows),))).axes
     cells = {tuple(map(int, text.get_position())): text.get_text() for text in axes.texts}
     assert cells == {(0, 0): "25.0", (1, 0): "50.0", (0, 1): "–", (1, 1): "75.0"}  # noqa: RUF001
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
@@ -131,20 +131,20 @@ def test_cells_of_a_heat_map_stand_at_their_names() -> None:
 
 def test_panels_of_different_bars_keep_their_own_names() -> None:
     panels = (bars(fedavg=0.1, krum=0.2), bars(krum=0.2, snowball=0.3))
-    first, second = draw(made("bars", panels=panels)).axes
+    first, second = draw_figure(made("bars", panels=panels)).axes
     assert [label.get_text() for label in first.get_yticklabels()] == ["fedavg", "krum"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["krum", "snowball"]
 
 
 def test_logarithmic_bars_have_one_scale_in_all_panels() -> None:
     panels = (bars(fedavg=0.03, snowball=8.0), bars(fedavg=0.21, snowball=0.22))
-    for axes in draw(made("bars", panels=panels, unit="s", logarithmic=("y",))).axes:
+    for axes in draw_figure(made("bars", panels=panels, unit="s", logarithmic=("y",))).axes:
         assert axes.get_xlim()[0] == pytest.approx(0.01)
         assert axes.get_xlim()[1] > 10
 
 
 def test_bars_show_their_numbers() -> None:
-    (axes,) = draw(made("bars")).axes
+    (axes,) = draw_figure(made("bars")).axes
     assert [text.get_text() for text in axes.texts] == ["10.0%", "50.0%"]
     assert [bar.get_width() for bar in axes.patches] == [0.1, 0.5]
 
@@ -152,23 +152,23 @@ def test_bars_show_their_numbers() -> None:
 def test_series_look_alike_in_all_panels_and_unlike_each_other() -> None:
     names = [f"defense {number}" for number in range(15)]
     panels = [Panel("", tuple(Series(name, points(0.5)) for name in order)) for order in (names, names[::-1])]
-    looks = looks_of(made("curves", panels=tuple(panels)))
+    looks = choose_looks(made("curves", panels=tuple(panels)))
     assert list(looks) == names
     assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == 15
     many = made("curves", panels=(Panel("", tuple(Series(str(number), points(0.5)) for number in range(50))),))
-    assert len(looks_of(many)) == 50
+    assert len(choose_looks(many)) == 50
 
 
 @pytest.mark.parametrize(("count", "inches"), [(1, 3.3), (2, 3.3), (3, 7.0), (4, 3.3), (7, 7.0)])
 def test_matplotlib_are_as_wide_as_a_column_or_a_page(count: int, inches: float) -> None:
-    drawing = draw(made("curves", panels=made("curves").panels * count))
+    drawing = draw_figure(made("curves", panels=made("curves").panels * count))
     assert drawing.get_size_inches()[0] == inches
     assert len(drawing.axes) == count
 
 
 def test_panels_that_share_an_axis_show_all_their_numbers() -> None:
     panels = (Panel("", (Series("a", points(0.5, 0.6)),)), Panel("", (Series("a", points(0.1, 0.9)),)))
-    for axes in draw(made("curves", panels=panels)).axes:
+    for axes in draw_figure(made("curves", panels=panels)).axes:
         low, high = axes.get_ylim()
         assert (low, high) == (pytest.approx(0.05, abs=0.1), pytest.approx(0.95, abs=0.1))
         assert low < 0.09
@@ -179,26 +179,26 @@ def test_panels_that_share_an_axis_show_all_their_numbers() -> None:
 @pytest.mark.parametrize("last", [2.5, 2000.0])
 def test_logarithmic_axes_have_plain_figures(kind: str, last: float) -> None:
     panel = bars(fast=1.5, slow=last) if kind == "bars" else Panel("", (Series("a", points(1.5, last)),))
-    texts = words(picture(made(kind, panels=(panel,), unit="s", logarithmic=("y",))))
+    texts = words(render_figure(made(kind, panels=(panel,), unit="s", logarithmic=("y",))))
     assert {"2"} <= set(texts) if last == 2.5 else {"10", "1000"} <= set(texts)
     assert not [text for text in texts if "$" in text]
 
 
 def test_the_longest_words_for_codes_are_shown_whole() -> None:
-    title = f"round 100, fashion-mnist, vae-updates: {max(CODED.values(), key=len)}"
-    (axes,) = draw(made("scatter", panels=(Panel(title, made("scatter").panels[0].series),))).axes
+    title = f"round 100, fashion-mnist, vae-updates: {max(CODE_LABELS.values(), key=len)}"
+    (axes,) = draw_figure(made("scatter", panels=(Panel(title, made("scatter").panels[0].series),))).axes
     assert " ".join(axes.get_title().split()) == title
 
 
 def test_long_titles_are_broken_between_words() -> None:
     panels = tuple(Panel("backdoor accuracy, mnist-sample", made("curves").panels[0].series) for _ in range(2))
-    assert [axes.get_title() for axes in draw(made("curves", panels=panels)).axes] == [
+    assert [axes.get_title() for axes in draw_figure(made("curves", panels=panels)).axes] == [
         "backdoor accuracy,\nmnist-sample"
     ] * 2
 
 
 def test_a_picture_says_what_is_not_finished() -> None:
-    assert "(7 of the runs are not finished)" in words(picture(made("lines", unfinished=7)))
+    assert "(7 of the runs are not finished)" in words(render_figure(made("lines", unfinished=7)))
 
 
 def test_the_figures_of_sweeps_become_files(tmp_path: Path) -> None:
@@ -207,17 +207,17 @@ def test_the_figures_of_sweeps_become_files(tmp_path: Path) -> None:
         sweep_of(tmp_path / "b", name="cpu/plain"),
         sweep_of(tmp_path / "c", name="cpu/curves", figure={"kind": "bars"}),
     ]
-    figures = figures_of(sweeps)
-    files = write_pictures(sweeps, figures, tmp_path / "new" / "pictures", "png")
+    figures = build_figures(sweeps)
+    files = write_static_figures(sweeps, figures, tmp_path / "new" / "pictures", "png")
     assert [file.name for file in files] == ["cpu-curves.png", "cpu-curves-2.png"]
     assert sorted(file.name for file in (tmp_path / "new" / "pictures").iterdir()) == sorted(f.name for f in files)
     assert files[0].read_bytes() != files[1].read_bytes()
-    assert set(AXES["defense.name"]) <= set(words(write_pictures(sweeps, figures, tmp_path)[0].read_bytes()))
+    assert set(AXES["defense.name"]) <= set(words(write_static_figures(sweeps, figures, tmp_path)[0].read_bytes()))
 
 
 def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     sweep = replace(sweep_of(tmp_path / "a", figure={"kind": "bars"}), name="../../etc/pass\x00wd")
-    (file,) = write_pictures([sweep], figures_of([sweep]), tmp_path / "pictures")
+    (file,) = write_static_figures([sweep], build_figures([sweep]), tmp_path / "pictures")
     assert file == tmp_path / "pictures" / "------etc-pass-wd.svg"
     assert file.is_file()
 
@@ -228,7 +228,7 @@ def test_a_picture_is_called_as_the_tables_of_its_sweep(tmp_path: Path) -> None:
         sweep_of(tmp_path / "b", name="x/y", figure={"kind": "bars"}),
         replace(sweep_of(tmp_path / "c", figure={"kind": "bars"}), name="long" * 100),
     ]
-    files = write_pictures(sweeps, figures_of(sweeps), tmp_path / "out")
+    files = write_static_figures(sweeps, build_figures(sweeps), tmp_path / "out")
     assert [file.stem for file in files] == ["x-y-2", "long" * 25]
     assert {file.stem for file in write_exports(sweeps, tmp_path / "out")} == {"x-y", *(file.stem for file in files)}
 
@@ -239,7 +239,7 @@ def test_one_figure_that_cannot_be_drawn_is_a_sentence_and_the_others_are_drawn(
         sweep_of(tmp_path / "b", name="cpu/bars", figure={"kind": "bars"}),
     ]
     faults: list[str] = []
-    files = write_pictures(sweeps, figures_of(sweeps, faults), tmp_path / "pictures")
+    files = write_static_figures(sweeps, build_figures(sweeps, faults), tmp_path / "pictures")
     assert [file.name for file in files] == ["cpu-bars.svg"]
     assert len(faults) == 1
     assert faults[0].startswith("the figure of cpu/pie cannot be drawn: figure.kind is one of lines")
@@ -247,10 +247,10 @@ def test_one_figure_that_cannot_be_drawn_is_a_sentence_and_the_others_are_drawn(
 
 def test_bad_kinds_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="pictures are svg or png files, got 'gif'"):
-        write_pictures([], [], tmp_path, "gif")
+        write_static_figures([], [], tmp_path, "gif")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file cannot be used: File exists"):
-        write_pictures([], [], tmp_path / "file")
+        write_static_figures([], [], tmp_path / "file")
 
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from plotly.offline import get_plotlyjs
 from snowball.errors import RunError
 from snowball.records.run import RunFolder
 from snowball.report import write_html
-from snowball.report.web.html import digest, short
+from snowball.report.web.html import hash_script, round_numbers
 from snowball.report.web.page import SCRIPTS
-from snowball.report.web.run_payload import MOST_FACTS, block, packed
+from snowball.report.web.run_payload import MAX_FACTS, build_run_payload, pack_run
 
 Make = Callable[..., RunFolder]
 Outline = runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))["Outline"]
@@ -53,11 +53,11 @@ def test_the_library_is_packed_and_the_policy_starts_nothing_else(two_runs: list
     policy = page.split('Content-Security-Policy" content="')[1].split('"')[0]
     allowed = policy.split("script-src ")[1].split()
     (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
-    assert allowed == [digest(script), digest(get_plotlyjs())]
+    assert allowed == [hash_script(script), hash_script(get_plotlyjs())]
 
 
 def test_a_run_is_small(two_runs: list[RunFolder]) -> None:
-    assert all(len(packed(run.run, run.rounds())) < 50_000 for run in two_runs)
+    assert all(len(pack_run(run.run, run.rounds())) < 50_000 for run in two_runs)
 
 
 def test_the_same_runs_make_the_same_page(two_runs: list[RunFolder], tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) ->
         "seconds.gram": 0.5,
     }
     run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
-    data = block(run.run, run.rounds())
+    data = build_run_payload(run.run, run.rounds())
     assert data["rounds"][0]["columns"] == {"gaps": facts["gaps"], "votes": facts["votes"]}
     assert data["rounds"][0]["numbers"] == {"clusters": 3}
 
@@ -107,8 +107,8 @@ def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) ->
 def test_facts_of_layers_give_way_to_facts_of_the_round(make_run: Make, tmp_path: Path) -> None:
     facts = {f"votes.layer{index}": [1] * 50 for index in range(100)} | {"votes": [2] * 50}
     run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
-    data = block(run.run, run.rounds())
-    assert len(data["rounds"][0]["columns"]) == MOST_FACTS
+    data = build_run_payload(run.run, run.rounds())
+    assert len(data["rounds"][0]["columns"]) == MAX_FACTS
     assert next(iter(data["rounds"][0]["columns"])) == "votes"
 
 
@@ -123,7 +123,7 @@ def test_settings_come_with_the_run_but_for_its_pictures(tmp_path: Path) -> None
     [(1 / 3, 0.33333), (2.0, 2), (True, True), (None, None), ([1e-9 / 3, "x"], [3.3333e-10, "x"]), (1e300, 1e300)],
 )
 def test_numbers_keep_five_digits(value: object, shown: object) -> None:
-    assert short(value) == shown
+    assert round_numbers(value) == shown
 
 
 def test_unfinished_and_empty_runs_and_runs_without_an_attack_have_a_page(make_run: Make, tmp_path: Path) -> None:
@@ -317,7 +317,9 @@ def test_the_page_says_who_was_dropped_and_why_the_model_stays() -> None:
     folder = Path(__file__).parents[3] / "src/snowball/report/web/assets"
     script = STUBS + "".join((folder / name).read_text() for name in ("elections.js", "participants.js")) + ASKS
     asked = [NODE or "", "-e", script]
-    run = subprocess.run(asked, input=json.dumps(block({}, [record])), capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        asked, input=json.dumps(build_run_payload({}, [record])), capture_output=True, text=True, check=True
+    )
     seen = json.loads(run.stdout)
     assert seen["words"].endswith(" Dropped: b (not-finite). The model stays as it was: too few.")
     assert "the first left out, d," in seen["led"]
@@ -325,4 +327,4 @@ def test_the_page_says_who_was_dropped_and_why_the_model_stays() -> None:
     assert ["dropped: not-finite", "b", "◆ infected"] in [row[:3] for row in seen["picks"]]
     assert seen["fate"] == "infected, dropped: not-finite"
     ordinary = {name: value for name, value in record.items() if name not in ("dropped", "kept")}
-    assert block({}, [ordinary])["rounds"][0]["dropped"] == {}
+    assert build_run_payload({}, [ordinary])["rounds"][0]["dropped"] == {}

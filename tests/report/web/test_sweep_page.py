@@ -14,10 +14,10 @@ from snowball.records.presets import describe_presets
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunFolder
 from snowball.report import find_runs, write_html
-from snowball.report.compare import Difference, differences
+from snowball.report.compare import Difference, find_differences
 from snowball.report.sweeps import read_sweeps
-from snowball.report.web.run_index import FEW, address, catalogue, columns
-from snowball.report.web.sweep_tables import PaperTable, agreement, paper_table
+from snowball.report.web.run_index import MAX_OPEN_RUNS, build_address, build_columns, build_run_index
+from snowball.report.web.sweep_tables import PaperTable, build_paper_table, describe_agreement
 from snowball.sim.experiment import AttackSettings, DataSettings, Experiment, TrainingSettings
 from snowball.sim.presets import load
 
@@ -36,7 +36,7 @@ def page_of(folder: Path) -> str:
 def table_of(folder: Path) -> PaperTable:
     (sweep,), _ = read_sweeps([folder])
     places = {run.path.resolve(): place for place, run in enumerate(find_runs([folder]))}
-    table = paper_table(sweep, places)
+    table = build_paper_table(sweep, places)
     assert table
     return table
 
@@ -61,7 +61,7 @@ def test_a_number_is_linked_to_its_runs_by_folder(tmp_path: Path) -> None:
     runs = find_runs([tmp_path])
     places = {run.path.resolve(): place for place, run in enumerate(runs)}
     for sweep in read_sweeps([tmp_path])[0]:
-        table = paper_table(sweep, places)
+        table = build_paper_table(sweep, places)
         assert table
         for label, (box,) in table.rows:
             assert [runs[place].path.parent for place in box.runs] == [sweep.folder] * 3
@@ -85,8 +85,8 @@ def test_numbers_stand_beside_the_published_ones(tmp_path: Path) -> None:
 
 
 def test_agreement_says_no_more_than_there_is() -> None:
-    assert agreement(Counter()) == ""
-    assert agreement(Counter(alike=2)) == "2 of 2 published numbers are met within 10 points."
+    assert describe_agreement(Counter()) == ""
+    assert describe_agreement(Counter(alike=2)) == "2 of 2 published numbers are met within 10 points."
 
 
 def test_cells_say_which_of_their_runs_are_not_there_and_why(tmp_path: Path) -> None:
@@ -172,25 +172,25 @@ def test_a_run_that_cannot_be_read_is_a_fault_beside_others_and_an_error_alone(t
 
 def test_rows_are_sorted_by_numbers_and_show_only_places_that_differ(tmp_path: Path) -> None:
     make_sweep(tmp_path, {"seed": [1]})
-    entries = catalogue(find_runs([tmp_path]), [])
-    assert [column.header for column in columns(entries)[:2]] == ["Defense", "Rounds"]
-    assert columns(entries)[-1].keys == tuple(entry.row.seconds for entry in entries)
+    entries = build_run_index(find_runs([tmp_path]), [])
+    assert [column.header for column in build_columns(entries)[:2]] == ["Defense", "Rounds"]
+    assert build_columns(entries)[-1].keys == tuple(entry.row.seconds for entry in entries)
     make_sweep(tmp_path, {"seed": [2], "attack.name": ["dba"]})
-    headers = [column.header for column in columns(catalogue(find_runs([tmp_path]), []))[:4]]
+    headers = [column.header for column in build_columns(build_run_index(find_runs([tmp_path]), []))[:4]]
     assert headers == ["Attack", "Seed", "Defense", "Rounds"]
 
 
 def test_many_runs_get_a_search_and_few_do_not(tmp_path: Path) -> None:
     make_sweep(tmp_path, {"seed": [1]})
     runs = find_runs([tmp_path])
-    for count, shown in ((FEW, False), (FEW + 1, True)):
+    for count, shown in ((MAX_OPEN_RUNS, False), (MAX_OPEN_RUNS + 1, True)):
         write_html((runs * 3)[:count], tmp_path / "a.html")
         assert ('id="filter"' in (tmp_path / "a.html").read_text()) is shown
 
 
 def test_addresses_hold_any_name() -> None:
-    assert address("a b&run=c#%") == "#run=a+b%26run%3Dc%23%25"
-    assert address("\udcff") == "#run=%5Cudcff"
+    assert build_address("a b&run=c#%") == "#run=a+b%26run%3Dc%23%25"
+    assert build_address("\udcff") == "#run=%5Cudcff"
 
 
 def run_of(settings: dict[str, Any], **fields: Any) -> RunFolder:
@@ -201,12 +201,12 @@ def run_of(settings: dict[str, Any], **fields: Any) -> RunFolder:
 def test_the_papers_own_runs_do_not_differ_from_it(name: str) -> None:
     peers = ("snowball", "krum", "rlr", "fedavg")
     runs = [run_of(load(name, [f"defense.name={peer}", "seed=7"]).settings()) for peer in peers]
-    assert differences((run, ()) for run in runs) == []
+    assert find_differences((run, ()) for run in runs) == []
 
 
 def test_differences_are_grouped_by_what_they_are() -> None:
     runs = [run_of(load(name, ["data.examples=500"]).settings()) for name in ("cpu/mnist", "cpu/fashion-mnist")]
-    found = differences((run, ["training.epochs"]) for run in runs)
+    found = find_differences((run, ["training.epochs"]) for run in runs)
     assert found == [
         Difference("data.examples", "mnist and fashion-mnist", "–", "500"),  # noqa: RUF001
         Difference("defense.judge", "mnist and fashion-mnist", "vae", "distance"),
@@ -218,24 +218,24 @@ def test_differences_are_grouped_by_what_they_are() -> None:
 
 def test_a_peer_is_compared_with_what_the_paper_sets_for_it() -> None:
     settings = load("paper/femnist", ["defense.name=rlr", "defense.threshold=7"]).settings()
-    assert differences([(run_of(settings), ())]) == [Difference("defense.threshold", "femnist", "20", "7")]
+    assert find_differences([(run_of(settings), ())]) == [Difference("defense.threshold", "femnist", "20", "7")]
 
 
 def test_a_part_of_a_data_set_differs_and_other_data_has_nothing_to_compare() -> None:
     own = load("paper/mnist").settings()
     part, whole = ({"complete": complete} for complete in (False, True))
-    assert differences([(run_of(own, data=part), ())]) == [
+    assert find_differences([(run_of(own, data=part), ())]) == [
         Difference("samples of the data set", "mnist", "complete", "a subset")
     ]
-    assert differences([(run_of(own, data=whole), ())]) == []
+    assert find_differences([(run_of(own, data=whole), ())]) == []
     other = own | {"data": {"name": "../paper/mnist"}, "rounds": 1}
-    assert differences([(run_of(other), ())]) == []
+    assert find_differences([(run_of(other), ())]) == []
 
 
 @pytest.mark.parametrize("odd", [None, 7, "x", [], {"data": 3}, {"rounds": {"a": [1]}, "data": {"name": "mnist"}}])
 def test_settings_of_wrong_types_are_no_difference(tmp_path: Path, odd: Any) -> None:
     folder = RunFolder.create(tmp_path / "run", {"settings": odd, "data": odd})
-    assert differences([(folder, ())]) == []
+    assert find_differences([(folder, ())]) == []
 
 
 def test_all_settings_of_every_run_are_compared() -> None:
@@ -247,7 +247,7 @@ def test_all_settings_of_every_run_are_compared() -> None:
         other = load("paper/mnist").settings()
         section, _, key = path.rpartition(".")
         (other[section] if section else other)[key] = "other"
-        assert [each.setting for each in differences([(run_of(other), ())])] == [path]
+        assert [each.setting for each in find_differences([(run_of(other), ())])] == [path]
 
 
 @pytest.mark.slow

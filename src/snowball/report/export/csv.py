@@ -3,30 +3,30 @@
 import csv
 from io import StringIO
 
-from snowball.report.cell_text import places
-from snowball.report.tables import Cell, Grid
+from snowball.report.cell_text import list_columns
+from snowball.report.tables import Cell, SweepTable
 
 
-def as_csv(grid: Grid) -> str:
+def format_csv(grid: SweepTable) -> str:
     """A line a cell and metric, in fractions and seconds."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = ("metric", "mean", "spread", "n", "expected", "published", "runs")
-    writer.writerow([*map(_harmless, [*grid.row_names, *grid.column_names]), *numbers])
+    writer.writerow([*map(_escape_formula, [*grid.row_names, *grid.column_names]), *numbers])
     for labels, line in zip(grid.row_labels, grid.cells, strict=True):
-        for column, metric in places(grid):
-            place = map(_harmless, [*labels, *grid.column_labels[column]])
-            writer.writerow([*place, metric, *_csv_numbers(line[column], metric)])
+        for column, metric in list_columns(grid):
+            place = map(_escape_formula, [*labels, *grid.column_labels[column]])
+            writer.writerow([*place, metric, *_format_numbers(line[column], metric)])
     return file.getvalue()
 
 
-def _csv_numbers(cell: Cell, metric: str) -> list[str]:
+def _format_numbers(cell: Cell, metric: str) -> list[str]:
     numbers = (cell.mean(metric), cell.spread(metric), cell.published.get(metric))
     mean, spread, published = ("" if value is None else f"{value:.6g}" for value in numbers)
     counts = str(len(cell.values.get(metric, []))), str(cell.expected)
-    return [mean, spread, *counts, published, _harmless(" ".join(cell.runs))]
+    return [mean, spread, *counts, published, _escape_formula(" ".join(cell.runs))]
 
 
-def _harmless(text: str) -> str:
+def _escape_formula(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -13,8 +13,8 @@ import numpy as np
 
 from snowball.errors import MissingExtra, SettingError
 from snowball.records.files import make_folder, write_bytes
-from snowball.report.audit import visible
-from snowball.report.export.write import file_names
+from snowball.report.audit import escape_text
+from snowball.report.export.write import choose_file_names
 from snowball.report.figures import Figure, Panel, Series
 from snowball.report.runs import ABSENT
 from snowball.report.sweeps import Sweep
@@ -39,11 +39,11 @@ except ImportError as error:
 
 Look = dict[str, Any]
 
-KINDS = ("svg", "png")
-COLUMN, PAGE = 3.3, 7.0
+FILE_TYPES = ("svg", "png")
+COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
 """Inches that a column and a page of a paper are wide: up to two panels side by side fit the one, three the other."""
 
-HEIGHT, BAR, LEGEND = 1.9, 0.14, 0.14
+PANEL_INCHES, BAR_INCHES, LEGEND_LINE_INCHES = 1.9, 0.14, 0.14
 """Inches that a panel, one of its bars, and a line of the legend are high."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -52,13 +52,13 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 MARKERS = "osD^vPX"
 BLACK, GREY = "#000000", "#777777"
-HEAT = "cividis"
-MOST_TICKS, CROWD = 8, 150
-TITLE, NAME, TICK, LETTERS = 96, 48, 20, 15
+HEAT_COLOURS = "cividis"
+MAX_TICKS, CROWDED_POINTS = 8, 150
+MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
 """Characters of a title, a name and a name beside an axis that are shown, and those of a title to an inch."""
 
-BARS: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
-SMALL: Look = {"fontsize": 6, "va": "center", "color": GREY}
+BAR_LOOK: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
+NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
 
 LOOKS: dict[str, Look] = {
     "snowball": {"color": COLOURS[1], "linewidth": 1.8, "zorder": 3},
@@ -110,48 +110,54 @@ STYLE: dict[str, Any] = {
 }
 
 
-def write_pictures(
+def write_static_figures(
     sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
 ) -> list[Path]:
     """Draw the figure of every sweep that has one, each beside the table that `write_exports` makes; the files."""
-    if kind not in KINDS:
-        raise SettingError(f"pictures are {' or '.join(KINDS)} files, got {kind!r}")
-    paths = [Path(folder) / f"{name}.{kind}" for name in file_names([sweep.name for sweep in sweeps])]
+    if kind not in FILE_TYPES:
+        raise SettingError(f"pictures are {' or '.join(FILE_TYPES)} files, got {kind!r}")
+    paths = [Path(folder) / f"{name}.{kind}" for name in choose_file_names([sweep.name for sweep in sweeps])]
     drawn = {path: figure for path, figure in zip(paths, figures, strict=True) if figure}
     make_folder(Path(folder))
     for path, figure in drawn.items():
-        write_bytes(path, picture(figure, kind))
+        write_bytes(path, render_figure(figure, kind))
     return list(drawn)
 
 
-def picture(figure: Figure, kind: str = "svg") -> bytes:
+def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     """A figure as the content of a file."""
     undated = {"Date": None} if kind == "svg" else {}
     file = BytesIO()
     with style.context(["default", STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a box stands for a letter that the font has not
-        draw(figure).savefig(file, format=kind, metadata={"Title": visible(figure.title), **undated})
+        draw_figure(figure).savefig(file, format=kind, metadata={"Title": escape_text(figure.title), **undated})
     return file.getvalue()
 
 
-def draw(figure: Figure) -> Drawing:
+def draw_figure(figure: Figure) -> Drawing:
     """A figure's panels side by side, over what their colours mean."""
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
-    rows, width = ceil(len(figure.panels) / columns), COLUMN if columns < 3 else PAGE
-    drawing, looks = Drawing(), looks_of(figure)
+    rows, width = ceil(len(figure.panels) / columns), COLUMN_INCHES if columns < 3 else PAGE_INCHES
+    drawing, looks = Drawing(), choose_looks(figure)
     places = drawing.subplots(rows, columns, squeeze=False, sharey=_is_shared(figure))
     for axes, panel in zip_longest(places.flat, figure.panels):
         if panel is None:
             axes.remove()
             continue
         DRAWERS[figure.kind](axes, panel, figure, looks)
-        axes.set_title(fill(visible(panel.title, TITLE), int(LETTERS * width / columns), break_on_hyphens=False))
+        axes.set_title(
+            fill(
+                escape_text(panel.title, MAX_TITLE_CHARS),
+                int(TITLE_CHARS_PER_INCH * width / columns),
+                break_on_hyphens=False,
+            )
+        )
     if figure.unit == "%" and figure.kind in ("lines", "curves"):
         low, high = places[0, 0].get_ylim()  # of all panels, which share it
         places[0, 0].set_ylim(max(low, -0.02), min(high, 1.02))
     _name_axes(drawing, places, figure)
     legend = _name_looks(drawing, figure, looks, width)
-    drawing.set_size_inches(width, rows * _height(figure) + LEGEND * legend)
+    drawing.set_size_inches(width, rows * _compute_height(figure) + LEGEND_LINE_INCHES * legend)
     return drawing
 
 
@@ -163,7 +169,7 @@ def _is_shared(figure: Figure) -> bool:
     return figure.kind in ("lines", "curves") or (figure.kind in ("bars", "heat") and len(frames) == 1)
 
 
-def looks_of(figure: Figure) -> dict[str, Look]:
+def choose_looks(figure: Figure) -> dict[str, Look]:
     """How each series looks, in every panel alike."""
     names = dict.fromkeys(series.name for panel in figure.panels for series in panel.series)
     taken = {LOOKS[name]["color"] for name in names if name in LOOKS}
@@ -173,22 +179,22 @@ def looks_of(figure: Figure) -> dict[str, Look]:
     return {name: {"marker": next(markers), **(LOOKS.get(name) or next(others))} for name in names}
 
 
-def _lines(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+def _draw_lines(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     values = list(dict.fromkeys(point.x for series in panel.series for point in series.points))
     for series in panel.series:
-        x, y, spread = _known(series)
-        places = list(map(values.index, x)) if _named(values) else x
+        x, y, spread = _split_points(series)
+        places = list(map(values.index, x)) if _are_names(values) else x
         axes.errorbar(places, y, spread, capsize=1.5, elinewidth=0.7, **looks[series.name])
-    if _named(values):
-        axes.set_xticks(range(len(values)), [visible(_word(value), TICK) for value in values])
-    elif len(values) <= MOST_TICKS and "x" not in figure.logarithmic:
+    if _are_names(values):
+        axes.set_xticks(range(len(values)), [escape_text(_format_tick(value), MAX_TICK_CHARS) for value in values])
+    elif len(values) <= MAX_TICKS and "x" not in figure.logarithmic:
         axes.set_xticks(values, [f"{value:g}" for value in values])
-    _scale(axes, figure)
+    _scale_axes(axes, figure)
 
 
-def _curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+def _draw_curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     for series in panel.series:
-        x, y, spread = _known(series)
+        x, y, spread = _split_points(series)
         look = looks[series.name] | ({"marker": ""} if len(x) > 1 else {})
         axes.plot(x, y, **look)
         if any(spread):
@@ -197,25 +203,27 @@ def _curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look])
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if figure.kind == "distances":
         axes.set_ylim(0)
-    _scale(axes, figure)
+    _scale_axes(axes, figure)
 
 
-def _bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+def _draw_bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     """Bars that lie, so that names can be read."""
     points = [point for series in panel.series for point in series.points]
     numbers = [nan if point.y is None else point.y for point in points]
-    axes.barh(range(len(points)), numbers, xerr=[point.spread or 0 for point in points], **BARS)
+    axes.barh(range(len(points)), numbers, xerr=[point.spread or 0 for point in points], **BAR_LOOK)
     for place, point in enumerate(points):
         if point.y is not None:
             words = f"{point.y:.1%}" if figure.unit == "%" else f"{point.y:.2g}"
-            axes.annotate(words, (point.y + (point.spread or 0), place), (2, 0), textcoords="offset points", **SMALL)
-    axes.set_yticks(range(len(points)), [visible(_word(point.x), TICK) for point in points])
+            axes.annotate(
+                words, (point.y + (point.spread or 0), place), (2, 0), textcoords="offset points", **NUMBER_LOOK
+            )
+    axes.set_yticks(range(len(points)), [escape_text(_format_tick(point.x), MAX_TICK_CHARS) for point in points])
     axes.grid(visible=False, axis="y")
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.margins(x=0.25)
     if "y" in figure.logarithmic:
         axes.set_xscale("log")
-        axes.set_xlim(*_decades(figure))
+        axes.set_xlim(*_find_limits(figure))
         _label_powers(axes.xaxis, StrMethodFormatter("{x:g}"))
     else:
         axes.set_xlim(0)
@@ -223,57 +231,57 @@ def _bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -
         axes.xaxis.set_major_formatter(PercentFormatter(1))
 
 
-def _heat(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+def _draw_heat(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     values = list(dict.fromkeys(point.x for series in panel.series for point in series.points))
     cells = [{point.x: point.y for point in series.points} for series in panel.series]
     numbers = [[nan if (number := row.get(value)) is None else number for value in values] for row in cells]
     every = [point.y for each in figure.panels for series in each.series for point in series.points if point.y]
     top = 1.0 if figure.unit == "%" else max(every, default=1.0)
-    axes.imshow(numbers, HEAT, aspect="auto", vmin=0, vmax=top, origin="lower")
+    axes.imshow(numbers, HEAT_COLOURS, aspect="auto", vmin=0, vmax=top, origin="lower")
     for (row, column), number in np.ndenumerate(numbers):
         words = ABSENT if isnan(number) else f"{100 * number:.1f}" if figure.unit == "%" else f"{number:.2g}"
         axes.text(column, row, words, ha="center", va="center", color="white" if number < top / 2 else BLACK)
-    axes.set_xticks(range(len(values)), [visible(_word(value), TICK) for value in values])
-    axes.set_yticks(range(len(cells)), [visible(series.name, TICK) for series in panel.series])
+    axes.set_xticks(range(len(values)), [escape_text(_format_tick(value), MAX_TICK_CHARS) for value in values])
+    axes.set_yticks(range(len(cells)), [escape_text(series.name, MAX_TICK_CHARS) for series in panel.series])
     axes.grid(visible=False)
 
 
-def _scatter(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
-    crowded = sum(len(series.points) for series in panel.series) > CROWD
+def _draw_scatter(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
+    crowded = sum(len(series.points) for series in panel.series) > CROWDED_POINTS
     marks = {"linestyle": "", "markeredgewidth": 0.7, "markersize": 1.8 if crowded else 3}
     for series in panel.series:
-        x, y, _ = _known(series)
+        x, y, _ = _split_points(series)
         axes.plot(x, y, **looks[series.name] | marks)
     axes.set_aspect("equal", "datalim")
     axes.tick_params(labelbottom=False, labelleft=False, length=0)
 
 
 DRAWERS: dict[str, Callable[[Axes, Panel, Figure, Mapping[str, Look]], None]] = {
-    "lines": _lines,
-    "heat": _heat,
-    "bars": _bars,
-    "curves": _curves,
-    "scatter": _scatter,
-    "distances": _curves,
+    "lines": _draw_lines,
+    "heat": _draw_heat,
+    "bars": _draw_bars,
+    "curves": _draw_curves,
+    "scatter": _draw_scatter,
+    "distances": _draw_curves,
 }
 """What draws a panel of each kind."""
 
 
-def _known(series: Series) -> tuple[list[Any], list[float], list[float]]:
+def _split_points(series: Series) -> tuple[list[Any], list[float], list[float]]:
     """Places, numbers and spreads of the points that have a number."""
     known = [(point.x, point.y, point.spread or 0.0) for point in series.points if point.y is not None]
     return [x for x, _, _ in known], [y for _, y, _ in known], [spread for _, _, spread in known]
 
 
-def _named(values: Sequence[float | str]) -> bool:
+def _are_names(values: Sequence[float | str]) -> bool:
     return any(isinstance(value, str) for value in values)
 
 
-def _word(value: float | str) -> str:
+def _format_tick(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _scale(axes: Axes, figure: Figure) -> None:
+def _scale_axes(axes: Axes, figure: Figure) -> None:
     if "x" in figure.logarithmic:
         axes.set_xscale("log")
         _label_powers(axes.xaxis, EngFormatter(sep=""))
@@ -284,7 +292,7 @@ def _scale(axes: Axes, figure: Figure) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1))
 
 
-def _decades(figure: Figure) -> tuple[float, float]:
+def _find_limits(figure: Figure) -> tuple[float, float]:
     """From where to where logarithmic bars go, in all panels alike: a bar's length means little otherwise."""
     every = [point.y for panel in figure.panels for series in panel.series for point in series.points]
     numbers = [number for number in every if number and number > 0] or [1.0]
@@ -303,26 +311,26 @@ def _label_powers(axis: Axis, formatter: Formatter) -> None:
 def _name_axes(drawing: Drawing, places: np.ndarray, figure: Figure) -> None:
     across, up = (figure.y, "") if figure.kind == "bars" else (figure.x, figure.y)
     note = f"({figure.unfinished} of the runs are not finished)" if figure.unfinished else ""
-    drawing.supxlabel("\n".join(filter(None, (visible(across), note))), fontsize=7)
+    drawing.supxlabel("\n".join(filter(None, (escape_text(across), note))), fontsize=7)
     for axes in places[:, 0]:
-        axes.set_ylabel(visible(up))
+        axes.set_ylabel(escape_text(up))
     if figure.kind == "heat":
-        drawing.suptitle(visible(figure.value + (", %" if figure.unit == "%" else "")), fontsize=7)
+        drawing.suptitle(escape_text(figure.value + (", %" if figure.unit == "%" else "")), fontsize=7)
 
 
 def _name_looks(drawing: Drawing, figure: Figure, looks: Mapping[str, Look], width: float) -> int:
     """Add a legend where there is something to tell apart; the lines that it takes."""
     if len(looks) < 2 or figure.kind in ("heat", "bars"):
         return 0
-    columns = max(1, int(width / (0.35 + 0.05 * min(NAME, max(map(len, looks))))))
+    columns = max(1, int(width / (0.35 + 0.05 * min(MAX_NAME_CHARS, max(map(len, looks))))))
     marked = figure.kind in ("lines", "scatter")
     only = {"linestyle": ""} if figure.kind == "scatter" else {} if marked else {"marker": ""}
-    handles = [Line2D([], [], label=visible(name, NAME), **look | only) for name, look in looks.items()]
+    handles = [Line2D([], [], label=escape_text(name, MAX_NAME_CHARS), **look | only) for name, look in looks.items()]
     drawing.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=1.8, columnspacing=1)
     return ceil(len(looks) / columns)
 
 
-def _height(figure: Figure) -> float:
+def _compute_height(figure: Figure) -> float:
     if figure.kind != "bars":
-        return HEIGHT
-    return 0.6 + BAR * max(len(series.points) for panel in figure.panels for series in panel.series)
+        return PANEL_INCHES
+    return 0.6 + BAR_INCHES * max(len(series.points) for panel in figure.panels for series in panel.series)

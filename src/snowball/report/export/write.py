@@ -6,13 +6,13 @@ from itertools import chain, count
 from pathlib import Path
 
 from snowball.records.files import make_folder, write_bytes
-from snowball.report.export.csv import as_csv
-from snowball.report.export.latex import as_latex
-from snowball.report.export.markdown import as_markdown
+from snowball.report.export.csv import format_csv
+from snowball.report.export.latex import format_latex
+from snowball.report.export.markdown import format_markdown
 from snowball.report.sweeps import Sweep
-from snowball.report.tables import Grid, grid_of
+from snowball.report.tables import SweepTable, build_table
 
-EXPORTS: dict[str, Callable[[Grid], str]] = {"csv": as_csv, "md": as_markdown, "tex": as_latex}
+EXPORTS: dict[str, Callable[[SweepTable], str]] = {"csv": format_csv, "md": format_markdown, "tex": format_latex}
 """What a grid is written as, by the ending of the file."""
 
 
@@ -20,15 +20,15 @@ def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
     """Write the table of every sweep in every format, and say which files there are now."""
     make_folder(Path(folder))
     written = []
-    for sweep, name in zip(sweeps, file_names([sweep.name for sweep in sweeps]), strict=True):
-        grid = grid_of(sweep)
+    for sweep, name in zip(sweeps, choose_file_names([sweep.name for sweep in sweeps]), strict=True):
+        grid = build_table(sweep)
         for ending, export in EXPORTS.items():
             written.append(Path(folder) / f"{name}.{ending}")
             write_bytes(written[-1], export(grid).encode())
     return written
 
 
-def file_names(names: Sequence[str]) -> list[str]:
+def choose_file_names(names: Sequence[str]) -> list[str]:
     """Names that are files' in one folder, however odd the names are, each another."""
     found: list[str] = []
     for name in names:

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from snowball.records.files import finite, write_bytes
+from snowball.records.files import replace_non_finite, write_bytes
 
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
@@ -36,48 +36,53 @@ def write_page(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(template).render(
         values,
-        data=Markup(safe_json(data)),
+        data=Markup(encode_json(data)),
         style=Markup("\n".join(styles)),
         scripts=list(map(Markup, scripts)),
-        library=pack(library),
-        policy=Markup(POLICY + " ".join(map(digest, [*scripts, *filter(None, [library])]))),
+        library=pack_text(library),
+        policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),
     )
     write_bytes(Path(path), text.encode(errors="backslashreplace"))  # names may hold what UTF-8 cannot
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """A file of this package."""
     return (files("snowball.report.web") / "assets" / name).read_text(encoding="utf-8")
 
 
-def bundle(*names: str) -> str:
+def bundle_scripts(*names: str) -> str:
     """Scripts of this package as one, in a scope of its own."""
-    return f'"use strict";\n(() => {{\n{"".join(map(asset, names))}}})();\n'
+    return f'"use strict";\n(() => {{\n{"".join(map(read_asset, names))}}})();\n'
 
 
-def pack(text: str) -> str:
+def pack_text(text: str) -> str:
     """A text as deflate makes it, in letters that are text anywhere; the page's script has the way back."""
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
-def digest(script: str) -> str:
+def hash_script(script: str) -> str:
     """A script's source expression for the page's content policy: no other script runs, wherever it comes from."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def safe_json(value: Any) -> str:
+def encode_json(value: Any) -> str:
     """JSON that is still JSON inside a script element, whatever names are in it."""
-    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)  # ASCII only: no U+2028 gets through
+    text = json.dumps(
+        replace_non_finite(value), separators=(",", ":"), allow_nan=False
+    )  # ASCII only: no U+2028 gets through
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def short(value: Any, digits: int = 5) -> Any:
+def round_numbers(value: Any, digits: int = 5) -> Any:
     """The same numbers in a few digits."""
     if isinstance(value, list):
-        return [_rounded(entry, digits) if isinstance(entry, float) else short(entry, digits) for entry in value]
-    return _rounded(value, digits) if isinstance(value, float) else value
+        return [
+            _round_number(entry, digits) if isinstance(entry, float) else round_numbers(entry, digits)
+            for entry in value
+        ]
+    return _round_number(value, digits) if isinstance(value, float) else value
 
 
-def _rounded(value: float, digits: int) -> float | int:
+def _round_number(value: float, digits: int) -> float | int:
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from snowball.errors import RunError
 from snowball.records.run import RunFolder
-from snowball.report.compare import Difference, differences
-from snowball.report.data import loaded
-from snowball.report.figures import Figure, figures_of
-from snowball.report.prose import OUTCOMES, headline, story
+from snowball.report.compare import Difference, find_differences
+from snowball.report.data import describe_data
+from snowball.report.figures import Figure, build_figures
+from snowball.report.prose import OUTCOMES, write_headline, write_prose
 from snowball.report.sweeps import Sweep
-from snowball.report.triggers import figures as trigger_figures
-from snowball.report.web.html import asset, bundle, pack, safe_json, write_page
-from snowball.report.web.run_index import FEW, Entry, catalogue, columns
-from snowball.report.web.sweep_figures import paper_figure
-from snowball.report.web.sweep_prose import paper_headline, paper_story
-from snowball.report.web.sweep_tables import paper_table
+from snowball.report.triggers import build_trigger_figures as trigger_figures
+from snowball.report.web.html import bundle_scripts, encode_json, pack_text, read_asset, write_page
+from snowball.report.web.run_index import MAX_OPEN_RUNS, IndexedRun, build_columns, build_run_index
+from snowball.report.web.sweep_figures import build_figure_payload
+from snowball.report.web.sweep_prose import write_paper_headline, write_paper_prose
+from snowball.report.web.sweep_tables import build_paper_table
 
 SCRIPTS = (
     "unpack.js",
@@ -44,42 +44,42 @@ def write_html(
     Faults are sentences on what is not in the report. What cannot be read of the runs adds to them; without such a
     list it is an error. Figures are those of the sweeps, where they are made already.
     """
-    entries = catalogue(folders, faults)
+    entries = build_run_index(folders, faults)
     if not entries:
         raise RunError(f"{path} is not written: there is no run to report on")
     from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
 
     places = {entry.folder.path.resolve(): place for place, entry in enumerate(entries)}
-    tables = [table for sweep in sweeps if (table := paper_table(sweep, places))]
-    figures = figures_of(sweeps, faults) if figures is None else figures
-    drawn = [paper_figure(each, sweep, places) for sweep, each in zip(sweeps, figures, strict=True) if each]
+    tables = [table for sweep in sweeps if (table := build_paper_table(sweep, places))]
+    figures = build_figures(sweeps, faults) if figures is None else figures
+    drawn = [build_figure_payload(each, sweep, places) for sweep, each in zip(sweeps, figures, strict=True) if each]
     rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
     write_page(
         path,
-        asset("page.html.j2"),
-        [asset("page.css"), asset("runs.css"), asset("paper.css")],
-        [bundle(*SCRIPTS)],
+        read_asset("page.html.j2"),
+        [read_asset("page.css"), read_asset("runs.css"), read_asset("paper.css")],
+        [bundle_scripts(*SCRIPTS)],
         {"runs": [entry.plain() for entry in entries], "outcomes": OUTCOMES},
         get_plotlyjs(),
-        headline=paper_headline(tables, len(drawn), len(rows)) if sweeps else headline(rows),
-        story=paper_story(tables, sweeps, rows) if sweeps else story(rows),
+        headline=write_paper_headline(tables, len(drawn), len(rows)) if sweeps else write_headline(rows),
+        story=write_paper_prose(tables, sweeps, rows) if sweeps else write_prose(rows),
         tables=tables,
         drawn=drawn,
-        packed_figures=pack(safe_json(drawn)),
-        differences=_differences(entries, sweeps),
+        packed_figures=pack_text(encode_json(drawn)),
+        differences=_compare_with_paper(entries, sweeps),
         faults=list(dict.fromkeys(faults or ())),
         entries=entries,
-        columns=columns(entries),
-        many=len(entries) > FEW or bool(sweeps),  # a number of a table leads to a run, and back
+        columns=build_columns(entries),
+        many=len(entries) > MAX_OPEN_RUNS or bool(sweeps),  # a number of a table leads to a run, and back
         triggers=trigger_figures(shown),
-        loaded=loaded(shown),
+        loaded=describe_data(shown),
     )
 
 
-def _differences(entries: Sequence[Entry], sweeps: Sequence[Sweep]) -> list[Difference]:
+def _compare_with_paper(entries: Sequence[IndexedRun], sweeps: Sequence[Sweep]) -> list[Difference]:
     """How the sweeps' runs differ from the paper's."""
     varied: dict[Path, set[str]] = {}
     for run in (run for sweep in sweeps for run in sweep.runs):
         varied.setdefault(run.folder.resolve(), set()).update(run.at)
     folders = [entry.folder for entry in entries if entry.folder.path.resolve() in varied]
-    return differences((folder, varied[folder.path.resolve()]) for folder in folders)
+    return find_differences((folder, varied[folder.path.resolve()]) for folder in folders)

@@ -8,17 +8,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 from snowball.records.run import RunFolder, RunInfo
-from snowball.report.prose import outcome
-from snowball.report.runs import ABSENT, COLUMNS, Row, noting, run_names, setting_name, table
-from snowball.report.web.html import short
-from snowball.report.web.run_payload import packed
+from snowball.report.prose import classify_outcome
+from snowball.report.runs import ABSENT, COLUMNS, Row, build_rows, choose_run_names, note_faults, read_setting_name
+from snowball.report.web.html import round_numbers
+from snowball.report.web.run_payload import pack_run
 
-FEW = 8
+MAX_OPEN_RUNS = 8
 """So many runs are shown all at once; of more, one at a time is opened."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexedRun:
     """A run of the page.
 
     Attributes:
@@ -37,12 +37,12 @@ class Entry:
     @property
     def outcome(self) -> str:
         """What became of the backdoor."""
-        return outcome(self.row.last_main_accuracy, self.row.last_backdoor_accuracy)
+        return classify_outcome(self.row.last_main_accuracy, self.row.last_backdoor_accuracy)
 
     @property
     def link(self) -> str:
         """Where the page shows this run."""
-        return address(self.row.name)
+        return build_address(self.row.name)
 
     def plain(self) -> dict[str, Any]:
         """What the page's script knows of a run that is not open."""
@@ -56,53 +56,53 @@ class Entry:
             "rounds": self.row.rounds,
             "outcome": self.outcome,
             "finished": self.row.finished,
-            "main": short(self.row.best_main_accuracy),
-            "backdoor": short(self.row.best_backdoor_accuracy),
+            "main": round_numbers(self.row.best_main_accuracy),
+            "backdoor": round_numbers(self.row.best_backdoor_accuracy),
         }
 
 
-def catalogue(folders: Sequence[RunFolder], faults: list[str] | None) -> list[Entry]:
+def build_run_index(folders: Sequence[RunFolder], faults: list[str] | None) -> list[IndexedRun]:
     """The runs, in the order given; one that cannot be read is an error, or among the faults."""
     entries = []
-    for name, folder in zip(run_names(folders), folders, strict=True):
-        with noting(faults):
-            entries.append(_entry(name, folder))
+    for name, folder in zip(choose_run_names(folders), folders, strict=True):
+        with note_faults(faults):
+            entries.append(_index_run(name, folder))
     return entries
 
 
-def _entry(name: str, folder: RunFolder) -> Entry:
+def _index_run(name: str, folder: RunFolder) -> IndexedRun:
     seed = folder.run.get("seed", folder.run.get("settings", {}).get("seed"))
-    return Entry(
+    return IndexedRun(
         folder=folder,
-        row=replace(table([folder])[0], name=name),
-        data=setting_name(folder.run, "data"),
-        attack=setting_name(folder.run, "attack"),
+        row=replace(build_rows([folder])[0], name=name),
+        data=read_setting_name(folder.run, "data"),
+        attack=read_setting_name(folder.run, "attack"),
         seed=f"{seed}" if isinstance(seed, int) else ABSENT,
-        conditions=conditions(folder.run),
-        packed=packed(folder.run, folder.rounds()),
+        conditions=hash_conditions(folder.run),
+        packed=pack_run(folder.run, folder.rounds()),
     )
 
 
-def conditions(run: RunInfo) -> str:
+def hash_conditions(run: RunInfo) -> str:
     """A digest of a run's seed and settings but for its defense and number of rounds: alike where defenses compare."""
     settings = run.get("settings")
     met = settings and {**settings, "defense": None, "rounds": None}
     return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
 
 
-def address(name: str) -> str:
+def build_address(name: str) -> str:
     """The part of the page's address that opens a run."""
     return f"#{urlencode({'run': name}, errors='backslashreplace')}"
 
 
-PLACES: dict[str, Callable[[Entry], str]] = {
+SETTING_COLUMNS: dict[str, Callable[[IndexedRun], str]] = {
     "Data": lambda entry: entry.data,
     "Attack": lambda entry: entry.attack,
     "Seed": lambda entry: entry.seed,
 }
 """Columns that a table of runs has where runs differ in them."""
 
-VERDICT = "Backdoor, last"
+VERDICT_COLUMN = "Backdoor, last"
 """The column that says what became of the backdoor."""
 
 
@@ -125,16 +125,16 @@ class Column:
     def kind(self) -> str:
         """What the page makes of its cells."""
         fits = {
-            "place": self.header in (*PLACES, "Defense"),
+            "place": self.header in (*SETTING_COLUMNS, "Defense"),
             "text": not self.numeric,
-            "verdict": self.header == VERDICT,
+            "verdict": self.header == VERDICT_COLUMN,
         }
         return " ".join(filter(fits.get, fits))
 
 
-def columns(entries: Sequence[Entry]) -> list[Column]:
+def build_columns(entries: Sequence[IndexedRun]) -> list[Column]:
     """The table of runs but for their names."""
-    places = [Column(header, tuple(map(show, entries)), header == "Seed") for header, show in PLACES.items()]
+    places = [Column(header, tuple(map(show, entries)), header == "Seed") for header, show in SETTING_COLUMNS.items()]
     return [column for column in places if len(set(column.cells)) > 1] + [
         Column(
             header,

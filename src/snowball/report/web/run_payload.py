@@ -7,38 +7,38 @@ from typing import Any
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunInfo
 from snowball.report.runs import STAGES
-from snowball.report.web.html import pack, short
+from snowball.report.web.html import pack_text, round_numbers
 
-MOST_FACTS = 24
+MAX_FACTS = 24
 """Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
 
 DIGITS = 4
 """Of every number: no screen shows more, and a fifth of the page would be the next."""
 
 
-def packed(run: RunInfo, records: Sequence[RoundRecord]) -> str:
+def pack_run(run: RunInfo, records: Sequence[RoundRecord]) -> str:
     """A run's rounds and settings in letters."""
-    return pack(json.dumps(block(run, records), separators=(",", ":")))
+    return pack_text(json.dumps(build_run_payload(run, records), separators=(",", ":")))
 
 
-def block(run: RunInfo, records: Sequence[RoundRecord]) -> dict[str, Any]:
+def build_run_payload(run: RunInfo, records: Sequence[RoundRecord]) -> dict[str, Any]:
     """What the page draws of a run."""
-    return {"rounds": [_round(record) for record in records], "settings": _settings(run)}
+    return {"rounds": [_build_round(record) for record in records], "settings": _format_settings(run)}
 
 
-def _round(record: RoundRecord) -> dict[str, Any]:
-    columns, numbers = _facts(record)
+def _build_round(record: RoundRecord) -> dict[str, Any]:
+    columns, numbers = _split_facts(record)
     return {
         "round": record["round"],
-        "main": short(record["main_accuracy"], DIGITS),
-        "backdoor": short(record["backdoor_accuracy"], DIGITS),
-        "falsePositive": short(record["false_positive_rate"], DIGITS),
-        "falseNegative": short(record["false_negative_rate"], DIGITS),
-        "seconds": [short(record["seconds"].get(stage), DIGITS) for stage in STAGES],
+        "main": round_numbers(record["main_accuracy"], DIGITS),
+        "backdoor": round_numbers(record["backdoor_accuracy"], DIGITS),
+        "falsePositive": round_numbers(record["false_positive_rate"], DIGITS),
+        "falseNegative": round_numbers(record["false_negative_rate"], DIGITS),
+        "seconds": [round_numbers(record["seconds"].get(stage), DIGITS) for stage in STAGES],
         "clients": record["participants"],
         "malicious": [int(bad) for bad in record["malicious"]],
         "elected": [int(chosen) for chosen in record["elected"]],
-        "map": short(record["map"], DIGITS),
+        "map": round_numbers(record["map"], DIGITS),
         "columns": columns,
         "numbers": numbers,
         "dropped": record.get("dropped", {}),
@@ -46,18 +46,18 @@ def _round(record: RoundRecord) -> dict[str, Any]:
     }
 
 
-def _facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, float]]:
+def _split_facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, float]]:
     """The facts that are a number a participant, and those that are one number; others have no place on the page."""
     names = [name for name in record["facts"] if not name.startswith("seconds.")]
     names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
     facts = {name: record["facts"][name] for name in names}
     columns = {name: fact for name, fact in facts.items() if _is_column(fact, len(record["participants"]))}
     numbers = {name: fact for name, fact in facts.items() if isinstance(fact, int | float)}
-    return _first(columns), _first(numbers)
+    return _shorten_facts(columns), _shorten_facts(numbers)
 
 
-def _first(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: short(fact, DIGITS) for name, fact in list(facts.items())[:MOST_FACTS]}
+def _shorten_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: round_numbers(fact, DIGITS) for name, fact in list(facts.items())[:MAX_FACTS]}
 
 
 def _is_column(fact: Any, length: int) -> bool:
@@ -68,6 +68,6 @@ def _is_column(fact: Any, length: int) -> bool:
     )
 
 
-def _settings(run: RunInfo) -> str:
+def _format_settings(run: RunInfo) -> str:
     """A run's record but for its trigger, which has a place of its own on the page."""
     return json.dumps({name: value for name, value in run.items() if name != "trigger"}, indent=2)

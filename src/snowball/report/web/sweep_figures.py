@@ -6,16 +6,16 @@ from typing import Any
 
 from snowball.report.figures import Figure, Series
 from snowball.report.sweeps import Sweep
-from snowball.report.web.html import short
+from snowball.report.web.html import round_numbers
 
 
-def paper_figure(figure: Figure, sweep: Sweep, places: Mapping[Path, int]) -> dict[str, Any]:
+def build_figure_payload(figure: Figure, sweep: Sweep, places: Mapping[Path, int]) -> dict[str, Any]:
     """The figure of a sweep; `places` are where runs' folders are in the page's catalogue."""
     found = {run.name: places[run.folder.resolve()] for run in sweep.runs if run.folder.resolve() in places}
-    return _plain(figure, found)
+    return _encode_figure(figure, found)
 
 
-def _plain(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:
+def _encode_figure(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:
     return {
         "kind": figure.kind,
         "title": figure.title,
@@ -26,18 +26,18 @@ def _plain(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:
         "unfinished": figure.unfinished,
         "logarithmic": figure.logarithmic,
         "panels": [
-            {"title": panel.title, "series": [_series(series, places) for series in panel.series]}
+            {"title": panel.title, "series": [_encode_series(series, places) for series in panel.series]}
             for panel in figure.panels
         ],
     }
 
 
-def _series(series: Series, places: Mapping[str, int]) -> dict[str, Any]:
+def _encode_series(series: Series, places: Mapping[str, int]) -> dict[str, Any]:
     return {
         "name": series.name,
-        "x": [short(point.x) for point in series.points],
-        "y": [short(point.y) for point in series.points],
-        "spread": [short(point.spread) for point in series.points],
+        "x": [round_numbers(point.x) for point in series.points],
+        "y": [round_numbers(point.y) for point in series.points],
+        "spread": [round_numbers(point.spread) for point in series.points],
         "runs": [[places[name] for name in point.runs if name in places] for point in series.points],
         "missing": [point.missing for point in series.points],
     }

@@ -3,29 +3,32 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from snowball.report.prose import headline
+from snowball.report.prose import write_headline
 from snowball.report.runs import Row
 from snowball.report.sweeps import Sweep
-from snowball.report.web.sweep_tables import PaperTable, agreement
+from snowball.report.web.sweep_tables import PaperTable, describe_agreement
 
 
-def paper_headline(tables: Sequence[PaperTable], figures: int, runs: int) -> str:
+def write_paper_headline(tables: Sequence[PaperTable], figures: int, runs: int) -> str:
     """What there is, in one line."""
     counts = {"table": len(tables), "figure": figures}
-    shown = " and ".join(_counted(count, noun) for noun, count in counts.items() if count)
+    shown = " and ".join(_count_noun(count, noun) for noun, count in counts.items() if count)
     beside = ", beside the published numbers" if any(table.source for table in tables) else ""
-    return f"{shown or 'Nothing to show'} from {_counted(runs, 'run')}{beside}."
+    return f"{shown or 'Nothing to show'} from {_count_noun(runs, 'run')}{beside}."
 
 
-def paper_story(tables: Sequence[PaperTable], sweeps: Sequence[Sweep], rows: Sequence[Row]) -> str:
+def write_paper_prose(tables: Sequence[PaperTable], sweeps: Sequence[Sweep], rows: Sequence[Row]) -> str:
     """How the numbers compare, and what became of the backdoor."""
     asked = {run.folder.resolve(): run.state for sweep in sweeps for run in sweep.runs}
     finished = sum(state == "finished" for state in asked.values())
     compared = sum((table.compared for table in tables), Counter[str]())
     return " ".join(
-        filter(None, (agreement(compared), f"{finished} of {len(asked)} runs have finished.", headline(rows)))
+        filter(
+            None,
+            (describe_agreement(compared), f"{finished} of {len(asked)} runs have finished.", write_headline(rows)),
+        )
     )
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from snowball.report.cell_text import number
+from snowball.report.cell_text import format_metric
 from snowball.report.run_metrics import METRICS, Metric
-from snowball.report.sweeps import Sweep, published_numbers
-from snowball.report.tables import FAR, Cell, Grid, grid_of
+from snowball.report.sweeps import Sweep, read_published_numbers
+from snowball.report.tables import MAX_DIFFERENCE, Cell, SweepTable, build_table
 
 DIGITS = 2
 """Of a percentage, as the paper prints them."""
@@ -77,81 +77,81 @@ class PaperTable:
     @property
     def agreement(self) -> str:
         """How many of the published numbers are met."""
-        return agreement(self.compared)
+        return describe_agreement(self.compared)
 
 
-def paper_table(sweep: Sweep, places: Mapping[Path, int]) -> PaperTable | None:
+def build_paper_table(sweep: Sweep, places: Mapping[Path, int]) -> PaperTable | None:
     """A sweep's table, unless it has a figure alone; `places` are where runs' folders are in the page's catalogue."""
     if sweep.table is None and sweep.figure is not None:
         return None
-    grid = grid_of(sweep)
+    grid = build_table(sweep)
     found = {run.name: places.get(run.folder.resolve()) for run in sweep.runs}
     return PaperTable(
         title=grid.title,
-        heads=_heads(grid),
-        corner=", ".join(map(_setting, grid.row_names)),
+        heads=_build_heads(grid),
+        corner=", ".join(map(_shorten_path, grid.row_names)),
         metrics=tuple(METRICS[name] for name in grid.metrics),
         rows=tuple(
-            (", ".join(labels), tuple(_box(grid, row, column, found) for column in range(len(grid.cells[row]))))
+            (", ".join(labels), tuple(_build_box(grid, row, column, found) for column in range(len(grid.cells[row]))))
             for row, labels in enumerate(grid.row_labels)
         ),
-        source=published_numbers()[sweep.published]["source"] if sweep.published else "",
+        source=read_published_numbers()[sweep.published]["source"] if sweep.published else "",
         compared=Counter(
             word for line in grid.cells for cell in line for name in grid.metrics if (word := cell.compared(name))
         ),
     )
 
 
-def _heads(grid: Grid) -> tuple[tuple[str, tuple[Head, ...]], ...]:
+def _build_heads(grid: SweepTable) -> tuple[tuple[str, tuple[Head, ...]], ...]:
     """A line of headings a setting, each over all the columns that are alike so far."""
     lines = []
     for level, name in enumerate(grid.column_names):
         alike = Counter(labels[: level + 1] for labels in grid.column_labels)
         heads = tuple(Head(labels[level], len(grid.metrics) * count) for labels, count in alike.items())
-        lines.append((_setting(name), heads))
+        lines.append((_shorten_path(name), heads))
     return tuple(lines)
 
 
-def _setting(path: str) -> str:
+def _shorten_path(path: str) -> str:
     return path.removesuffix(".name")
 
 
-def _box(grid: Grid, row: int, column: int, places: Mapping[str, int | None]) -> Box:
+def _build_box(grid: SweepTable, row: int, column: int, places: Mapping[str, int | None]) -> Box:
     cell = grid.cells[row][column]
     best = (row, column) in grid.best
     reasons = [*(f"{name} failed: {sentence}" for name, sentence in cell.failed.items()), *cell.broken]
     return Box(
-        numbers=tuple(_number(cell, name, best and name == grid.metrics[0]) for name in grid.metrics),
+        numbers=tuple(_format_number(cell, name, best and name == grid.metrics[0]) for name in grid.metrics),
         runs=tuple(place for name in cell.runs if (place := places.get(name)) is not None),
         missing=cell.missing(),
         reason="; ".join(reasons) or ("not finished" if cell.missing() else ""),
     )
 
 
-def _number(cell: Cell, metric: str, best: bool) -> Number:
+def _format_number(cell: Cell, metric: str, best: bool) -> Number:
     mean, spread, published = cell.mean(metric), cell.spread(metric), cell.published.get(metric)
     difference, compared = cell.difference(metric), cell.compared(metric)
     return Number(
-        mean="" if mean is None else number(metric, mean, DIGITS),
-        spread="" if spread is None else number(metric, spread, DIGITS),
-        published="" if published is None else number(metric, published, DIGITS),
-        difference="" if difference is None else _signed(number(metric, difference, DIGITS)),
+        mean="" if mean is None else format_metric(metric, mean, DIGITS),
+        spread="" if spread is None else format_metric(metric, spread, DIGITS),
+        published="" if published is None else format_metric(metric, published, DIGITS),
+        difference="" if difference is None else _add_sign(format_metric(metric, difference, DIGITS)),
         compared=compared if compared and compared != "alike" else "",
         best=best,
     )
 
 
-def _signed(text: str) -> str:
+def _add_sign(text: str) -> str:
     """A difference with its sign, minus as typesetters have it; none where it rounds to nothing."""
     if float(text) == 0:
         return text.removeprefix("-")
     return text.replace("-", "−") if text.startswith("-") else f"+{text}"  # noqa: RUF001
 
 
-def agreement(compared: Counter[str]) -> str:
+def describe_agreement(compared: Counter[str]) -> str:
     """How many of the published numbers are met, in a sentence."""
     if not compared:
         return ""
-    met = f"{compared['alike']} of {compared.total()} published numbers are met within {100 * FAR:g} points"
+    met = f"{compared['alike']} of {compared.total()} published numbers are met within {100 * MAX_DIFFERENCE:g} points"
     further = ", ".join(f"{compared[word]} {word}" for word in ("worse", "better") if compared[word])
     return f"{met}; further off: {further}." if further else f"{met}."
