@@ -18,7 +18,7 @@ from torch.nn.functional import adaptive_avg_pool2d, relu
 
 from snowball.models import MODELS, ModelInfo
 from snowball.records.rounds import RoundRecord
-from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.engines.processes import ProcessEngine, count_cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
@@ -79,7 +79,7 @@ SETTINGS: dict[str, Any] = {
 def rounds(**changes: Any) -> Iterator[RoundRecord]:
     """Simulate the federation, with some settings changed, on all cores."""
     experiment = Experiment.parse(SETTINGS | changes)
-    return simulate(Federation.of(experiment), partial(Processes, workers=cores()))
+    return simulate(Federation.build(experiment), partial(ProcessEngine, workers=count_cores()))
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from snowball.errors import SettingError, UpdateError
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import load_state
 from snowball.rng import stream
-from snowball.sim.engines.base import stow, train_cohort, unstow
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.base import pack_message, train_cohort, unpack_message
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment, TrainingSettings
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state, simulate
-from snowball.sim.run import run
+from snowball.sim.run import run_experiment
 from snowball.sim.training.evaluation import FederatedModel
-from snowball.sim.training.sgd import Trainer, batch_sizes
+from snowball.sim.training.sgd import Trainer, compute_batch_sizes
 from snowball.updates import Layout, Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -171,7 +171,7 @@ def test_training_that_breaks_them_is_said_with_its_round_and_client(tiny: MakeE
     fault = rf"nobody is left to judge: of client '\d', '{MEAN}' holds NaN or infinite numbers"
     expected = rf"^training diverged in round 1: {fault}; try a training\.lr below "
     with pytest.raises(UpdateError, match=expected):
-        list(simulate(Federation.of(tiny("model.name=breaking", "defense.name=fedavg"))))
+        list(simulate(Federation.build(tiny("model.name=breaking", "defense.name=fedavg"))))
 
 
 def test_a_models_buffers_are_copies_of_those_that_are_saved_with_it() -> None:
@@ -188,17 +188,17 @@ def test_a_models_buffers_are_copies_of_those_that_are_saved_with_it() -> None:
 
 
 def test_rows_hold_parameters_alone(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed())
+    federation = Federation.build(normed())
     assert federation.layout.width == 49 * 12 + 12 + 12 + 12 + 12 * 10 + 10
     assert build_first_state(federation).buffers[VARIANCE].tolist() == [1] * 12
 
 
 def test_the_elected_alone_decide(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed("rounds=1", "defense.name=favourite", 'defense.names=["3", "5"]'))
+    federation = Federation.build(normed("rounds=1", "defense.name=favourite", 'defense.names=["3", "5"]'))
     state, before = build_first_state(federation), build_first_state(federation)
     (record,) = simulate(federation, state=state)
     cohort = [int(client) for client in record["participants"]]
-    replies = train_cohort(Serial(federation), before, cohort, 1).buffers
+    replies = train_cohort(SerialEngine(federation), before, cohort, 1).buffers
     kept = {client: reply for client, reply in zip(cohort, replies, strict=True) if client in (3, 5)}
     assert kept
     counts = {client: len(federation.parts[client]) for client in kept}
@@ -209,21 +209,21 @@ def test_the_elected_alone_decide(normed: MakeExperiment) -> None:
 
 
 def test_where_a_round_elects_nobody_the_model_stays_whole(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed("defense.name=favourite", 'defense.names=["nobody"]'))
+    federation = Federation.build(normed("defense.name=favourite", 'defense.names=["nobody"]'))
     state = build_first_state(federation)
     list(simulate(federation, state=state))
     assert same(state.buffers, build_first_state(federation).buffers)
 
 
 def test_a_client_starts_from_the_global_ones_and_nobody_elses(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed())
+    federation = Federation.build(normed())
     state = build_first_state(federation)
     state.buffers = {MEAN: torch.full((12,), 3.0), VARIANCE: torch.full((12,), 2.0), COUNT: torch.tensor(100)}
-    with Serial(federation) as serial:
+    with SerialEngine(federation) as serial:
         forth, back = train_cohort(serial, state, [0, 1, 2, 3, 4], 1), train_cohort(serial, state, [4, 3, 2, 1, 0], 1)
     assert all(map(same, forth.buffers, reversed(back.buffers)))
     for client, buffers in enumerate(forth.buffers):
-        batches = batch_sizes(len(federation.parts[client]), 10, 2)
+        batches = compute_batch_sizes(len(federation.parts[client]), 10, 2)
         assert buffers[COUNT] == 100 + len(batches)
         assert (buffers[MEAN] - 3 * 0.9 ** len(batches)).abs().max() < 3  # a momentum of 0.1 moves them on
     assert state.buffers[COUNT] == 100
@@ -232,13 +232,13 @@ def test_a_client_starts_from_the_global_ones_and_nobody_elses(normed: MakeExper
 @pytest.mark.parametrize("defense", ["snowball-minus", "looking"])
 def test_a_stopped_run_goes_on_with_them_to_the_same_end(normed: MakeExperiment, tmp_path: Path, defense: str) -> None:
     experiment = normed("rounds=3", f"defense.name={defense}")
-    whole = timeless(run(experiment, tmp_path / "whole"))
-    stopped = run(experiment, tmp_path / "stopped")
+    whole = timeless(run_experiment(experiment, tmp_path / "whole"))
+    stopped = run_experiment(experiment, tmp_path / "stopped")
     records = timeless([next(stopped), next(stopped)])
     stopped.close()  # type: ignore[attr-defined]
-    records += timeless(run(experiment, tmp_path / "stopped", resume=True))
+    records += timeless(run_experiment(experiment, tmp_path / "stopped", resume=True))
     assert records == whole
-    layout = Federation.of(experiment).layout
+    layout = Federation.build(experiment).layout
     ends = [load_state(tmp_path / name / "checkpoint", 3, layout) for name in ("whole", "stopped")]
     assert ends[0] is not None
     assert ends[1] is not None
@@ -247,7 +247,7 @@ def test_a_stopped_run_goes_on_with_them_to_the_same_end(normed: MakeExperiment,
 
 
 def test_a_state_of_another_model_is_refused(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed())
+    federation = Federation.build(normed())
     state = build_first_state(federation)
     del state.buffers[COUNT]
     with pytest.raises(
@@ -257,29 +257,29 @@ def test_a_state_of_another_model_is_refused(normed: MakeExperiment) -> None:
 
 
 def test_evaluation_uses_the_running_statistics(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed())
+    federation = Federation.build(normed())
     model, state = FederatedModel(federation), build_first_state(federation)
     inputs = federation.dataset.test.inputs[:7]
     together = model(state.base, inputs)
     torch.testing.assert_close(together[2:3], model(state.base, inputs[2:3]))
-    assert same(model.trainer.buffers(), state.buffers)
+    assert same(model.trainer.copy_buffers(), state.buffers)
     model.buffers = state.buffers | {MEAN: torch.full((12,), 5.0)}
     assert not torch.allclose(model(state.base, inputs), together)
 
 
 def test_a_model_is_trained_in_training_mode_and_used_in_evaluation_mode(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed())
+    federation = Federation.build(normed())
     model, state = FederatedModel(federation), build_first_state(federation)
-    split = federation.training(3, 1)
+    split = federation.select_training_samples(3, 1)
     model(state.base, split.inputs)
     assert not any(module.training for module in model.trainer.model.modules())
     model.trainer.train(federation.dataset.normalise(split.inputs), split.labels, 0.01, stream(0))
     assert all(module.training for module in model.trainer.model.modules())
-    assert model.trainer.buffers()[COUNT] > 0
+    assert model.trainer.copy_buffers()[COUNT] > 0
 
 
 def test_a_defense_tries_rows_with_the_global_ones_of_before_the_round(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed("rounds=2", "defense.name=looking", "attack.name=none"))
+    federation = Federation.build(normed("rounds=2", "defense.name=looking", "attack.name=none"))
     state = build_first_state(federation)
     running = simulate(federation, state=state)
     next(running)
@@ -291,25 +291,29 @@ def test_a_defense_tries_rows_with_the_global_ones_of_before_the_round(normed: M
 
 
 def test_a_lesson_of_a_defense_has_them_too(normed: MakeExperiment) -> None:
-    federation = Federation.of(normed("defense.name=looking", "attack.name=none"))
+    federation = Federation.build(normed("defense.name=looking", "attack.name=none"))
     state = build_first_state(federation)
     state.buffers[COUNT] = torch.tensor(41)
-    with Serial(federation) as serial:
+    with SerialEngine(federation) as serial:
         replies = train_cohort(serial, state, [4, 5, 6, 7, 3], 1)
     assert [buffers[COUNT].item() for buffers in replies.buffers] == [42] * 5
     assert not replies.rows.any()
 
 
 def test_the_server_trains_its_own_update_with_them(normed: MakeExperiment) -> None:
-    assert len(list(simulate(Federation.of(normed("defense.name=selfish"))))) == 2
+    assert len(list(simulate(Federation.build(normed("defense.name=selfish"))))) == 2
 
 
 def test_a_last_batch_of_one_joins_the_one_before_it() -> None:
-    assert batch_sizes(23, 10, 1) == batch_sizes(23, 10, 2) == [10, 10, 3]
-    assert batch_sizes(21, 10, 1) == [10, 10, 1]
-    assert batch_sizes(21, 10, 2) == [10, 11]
-    assert batch_sizes(20, 10, 2) == [10, 10]
-    assert (batch_sizes(1, 10, 1), batch_sizes(1, 10, 2), batch_sizes(0, 10, 2)) == ([1], [], [])
+    assert compute_batch_sizes(23, 10, 1) == compute_batch_sizes(23, 10, 2) == [10, 10, 3]
+    assert compute_batch_sizes(21, 10, 1) == [10, 10, 1]
+    assert compute_batch_sizes(21, 10, 2) == [10, 11]
+    assert compute_batch_sizes(20, 10, 2) == [10, 10]
+    assert (compute_batch_sizes(1, 10, 1), compute_batch_sizes(1, 10, 2), compute_batch_sizes(0, 10, 2)) == (
+        [1],
+        [],
+        [],
+    )
 
 
 def trainer(**settings: Any) -> Trainer:
@@ -320,9 +324,9 @@ def trainer(**settings: Any) -> Trainer:
 def test_batch_normalisation_never_sees_a_batch_of_one(samples: int, steps: int) -> None:
     one = trainer()
     start = torch.randn(one.layout.width, generator=stream(0))
-    one.load(start, one.buffers())
+    one.load(start, one.copy_buffers())
     one.train(torch.randn(samples, 1, 28, 28), torch.zeros(samples, dtype=torch.int64), 0.01, stream(1))
-    assert one.buffers()[COUNT] == steps
+    assert one.copy_buffers()[COUNT] == steps
     assert torch.equal(one.row(), start) == (steps == 0)
 
 
@@ -332,9 +336,9 @@ def test_batches_of_one_are_refused_where_there_is_batch_normalisation() -> None
 
 
 def test_what_goes_over_the_line_is_nothing_where_there_is_nothing() -> None:
-    assert stow(None, {}) == b""
-    assert unstow(b"") == (None, {})
-    kept, buffers = unstow(stow({"a": 1}, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)}))
+    assert pack_message(None, {}) == b""
+    assert unpack_message(b"") == (None, {})
+    kept, buffers = unpack_message(pack_message({"a": 1}, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)}))
     assert kept == {"a": 1}
     assert same(buffers, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)})
 
@@ -345,8 +349,8 @@ from functools import partial
 import resnet
 import torch
 
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state, simulate
@@ -355,14 +359,14 @@ SMALL = {"rounds": 2, "cohort": 5, "data": {"name": "mnist-sample", "clients": 6
 
 
 def end(engine):
-    federation = Federation.of(Experiment.parse(resnet.SETTINGS | SMALL | {"training": {"epochs": 1}}))
+    federation = Federation.build(Experiment.parse(resnet.SETTINGS | SMALL | {"training": {"epochs": 1}}))
     state = build_first_state(federation)
     records = [record | {"seconds": None} for record in simulate(federation, engine, state)]
     return records, state
 
 
 if __name__ == "__main__":
-    (records, serial), (same, processes) = end(Serial), end(partial(Processes, workers=2))
+    (records, serial), (same, processes) = end(SerialEngine), end(partial(ProcessEngine, workers=2))
     assert records == same
     assert torch.equal(serial.base, processes.base)
     assert serial.buffers.keys() == processes.buffers.keys() and len(serial.buffers) == 21

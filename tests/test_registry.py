@@ -274,15 +274,15 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     experiment = Experiment.parse(SETTINGS)
     assert experiment.defense.build() == Average(share=0.5)
-    assert {**experiment.settings()["defense"]} == SETTINGS["defense"]
-    assert experiment.settings()["data"]["partition"] == f"{__name__}:halves"
-    assert Experiment.parse(experiment.settings()) == experiment
+    assert {**experiment.dump_settings()["defense"]} == SETTINGS["defense"]
+    assert experiment.dump_settings()["data"]["partition"] == f"{__name__}:halves"
+    assert Experiment.parse(experiment.dump_settings()) == experiment
     name = name_run(experiment)
     assert "Toys" in name
     assert ":" not in name
-    federation = Federation.of(experiment)
+    federation = Federation.build(experiment)
     assert len(federation.parts) == 4
-    assert isinstance(federation.model(), CNN)
+    assert isinstance(federation.build_model(), CNN)
     assert isinstance(build_model(f"{__name__}:small_cnn", (1, 28, 28), 10, stream(0)), CNN)
     assert load_dataset(f"{__name__}:Toys").name == "toy images"
     assert isinstance(find_trigger(f"{__name__}:Edge"), Edge)
@@ -336,6 +336,6 @@ def test_settings_that_cannot_be_filled_are_one_sentence(
     changed = {"defense": {"name": "stranger:thing"}} if given is Strange else {"data": {"partition": "stranger:thing"}}
     settings = {**SETTINGS, **changed, "data": {**data, **changed.get("data", {})}}
     with pytest.raises(SettingError) as error:
-        Federation.of(Experiment.parse(settings))
+        Federation.build(Experiment.parse(settings))
     assert fault in str(error.value)
     assert "\n" not in str(error.value)

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.baselines.plain import plainly
 from benchmarks.measuring.timing import one_thread
-from snowball.records.checkpoint import State
+from snowball.records.checkpoint import RunState
 from snowball.sim.federation import Federation
 
 
@@ -51,17 +51,19 @@ class Pfl:
 
     def __init__(self, federation: Federation) -> None:
         settings = federation.experiment.training
-        splits = [federation.samples(client) for client in range(federation.experiment.data.clients)]
+        splits = [federation.select_samples(client) for client in range(federation.experiment.data.clients)]
         users = [PyTorchTensorDataset((federation.dataset.normalise(split.inputs), split.labels)) for split in splits]
         order = cycle(range(len(users)))
         data = FederatedDataset(users.__getitem__, lambda: next(order))
         self.backend = SimulatedBackend(data, data)
-        learner = Learner(plainly(federation.model()))
+        learner = Learner(plainly(federation.build_model()))
         local = partial(torch.optim.SGD, momentum=settings.momentum, weight_decay=settings.weight_decay)
         self.model = PyTorchModel(learner, local, torch.optim.SGD(learner.parameters(), lr=1.0))
         self.algorithm = FederatedAveraging()
         self.training = NNTrainHyperParams(
-            local_batch_size=settings.batch, local_num_epochs=settings.epochs, local_learning_rate=settings.rate(1)
+            local_batch_size=settings.batch,
+            local_num_epochs=settings.epochs,
+            local_learning_rate=settings.compute_rate(1),
         )
 
     def __enter__(self) -> Self:
@@ -70,7 +72,7 @@ class Pfl:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> None:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> None:
         """Train a cohort from wherever the model stands, and add its updates up."""
         parameters = NNAlgorithmParams(
             central_num_iterations=1, evaluation_frequency=1, train_cohort_size=len(cohort), val_cohort_size=0

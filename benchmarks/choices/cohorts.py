@@ -54,7 +54,7 @@ def play(case: tuple[int, str, int]) -> dict[str, Any]:
         "attack": {"name": "cba", "malicious": SITES[sites] / sites, "poison_ratio": 0.3},
         "defense": DEFENSES[name],
     }
-    rounds = list(simulate(Federation.of(Experiment.parse(settings))))
+    rounds = list(simulate(Federation.build(Experiment.parse(settings))))
     clusters = rounds[0]["facts"].get("clusters")
     labels = {"sites": sites, "infected": SITES[sites], "defense": name, "seed": seed, "clusters": clusters}
     return labels | summarise(rounds).plain()

@@ -35,10 +35,10 @@ from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.defenses.snowball.vae import Vae, VaeSettings
 from snowball.rng import stream
-from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 from snowball.updates import Updates
 
 ASSIGNMENTS = ("rounds=100",)
@@ -73,8 +73,8 @@ def play(last: int, assignments: Sequence[str]) -> Round:
         kept["updates"] = Updates.from_layers(layers, updates.examples, updates.clients)
         kept["infected"] = torch.tensor(malicious)
 
-    federation = Federation.of(load("cpu/mnist", assignments))
-    for record in simulate(federation, partial(Processes, workers=WORKERS), observe=observe):
+    federation = Federation.build(load_experiment("cpu/mnist", assignments))
+    for record in simulate(federation, partial(ProcessEngine, workers=WORKERS), observe=observe):
         if record["round"] == last:
             break
     elected = dict(zip(record["participants"], record["elected"], strict=True))

@@ -23,7 +23,7 @@ from snowball.defenses import Context, Snowball
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.records.presets import describe_presets
 from snowball.rng import stream
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 
 ROUNDS = (4, 8)
 COMPARED: tuple[Literal["distance", "vae"], ...] = ("distance", "vae")
@@ -51,8 +51,8 @@ def main() -> None:
     """Compare on every data set."""
     cases = []
     for preset in (name for name in describe_presets() if name.startswith("cpu/")):
-        snowball = load(preset).defense.build()
-        tensors = capture(load(preset, ["defense.name=ideal"]), ROUNDS)
+        snowball = load_experiment(preset).defense.build()
+        tensors = capture(load_experiment(preset, ["defense.name=ideal"]), ROUNDS)
         with one_thread():
             for taken in kept_rounds(tensors):
                 cases.append({"data": preset.removeprefix("cpu/"), **compare(taken, snowball)})

@@ -21,8 +21,8 @@ from benchmarks.inputs.rounds import Round, capture, kept_rounds
 from benchmarks.measuring.machine import describe
 from benchmarks.measuring.timing import one_thread
 from snowball.defenses import Context, Snowball, SnowballMinus
-from snowball.sim.presets import load
-from snowball.sim.round_record import distances
+from snowball.sim.presets import load_experiment
+from snowball.sim.round_record import measure_distances
 
 EARLY = (2, 4, 8, 12, 16, 20)
 
@@ -50,7 +50,7 @@ def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
     """The bottom-up election of a round, and how its updates lie."""
     elect = SnowballMinus(snowball.clusters, first_share=snowball.first_share, ballot_floor=snowball.ballot_floor)
     elected = elect(taken.updates, Context(1)).elected
-    means = distances(taken.updates.products(), taken.infected.tolist())
+    means = measure_distances(taken.updates.products(), taken.infected.tolist())
     return {
         "round": taken.number,
         "selectees": int(elected.sum()),
@@ -64,9 +64,9 @@ def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
 def play(name: str) -> dict[str, Any]:
     """The elections of a case."""
     preset, changes, rounds = CASES[name]
-    tensors = capture(load(preset, ["defense.name=ideal", *changes]), rounds)
+    tensors = capture(load_experiment(preset, ["defense.name=ideal", *changes]), rounds)
     with one_thread():
-        held = [seats(taken, load(preset).defense.build()) for taken in kept_rounds(tensors)]
+        held = [seats(taken, load_experiment(preset).defense.build()) for taken in kept_rounds(tensors)]
     found = {"name": name, "preset": preset, "changes": changes, "rounds": held}
     print(json.dumps(found), file=sys.stderr, flush=True)
     return found

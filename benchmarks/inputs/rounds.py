@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from snowball.defenses.snowball.layers import voting_layers
-from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state, simulate
@@ -106,8 +106,8 @@ def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -
         kept[f"{number}/clients"] = torch.tensor([int(client) for client in updates.clients])
         kept[f"{number}/infected"] = torch.tensor(malicious)
 
-    federation = Federation.of(experiment)
-    for record in simulate(federation, partial(Processes, workers=workers), build_first_state(federation), observe):
+    federation = Federation.build(experiment)
+    for record in simulate(federation, partial(ProcessEngine, workers=workers), build_first_state(federation), observe):
         if record["round"] == max(rounds):
             break
     return kept

@@ -36,10 +36,10 @@ from benchmarks.speed.elections import our_elections, write_rows
 from benchmarks.speed.loading import owners
 from snowball.data.sets.femnist import COMPLETE_SIZE
 from snowball.rng import numpy_stream
-from snowball.sim.engines.processes import Processes
+from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.experiment import Experiment
-from snowball.sim.presets import load
-from snowball.sim.run import run
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import run_experiment
 from snowball.updates import Layout, Updates
 
 WORKERS = 2
@@ -57,7 +57,7 @@ SMALL = [
 def clients(size: int) -> Iterator[Case]:
     """A round of so many clients, the faster of two after the first."""
     sizes = [f"data.clients={size}", f"cohort={size}", f"data.examples={SAMPLES * size}", "rounds=3"]
-    records = list(played(load("demo", [*SMALL, *sizes, "data.partition=iid"])))
+    records = list(played(load_experiment("demo", [*SMALL, *sizes, "data.partition=iid"])))
     for part in ("train", "defense"):
         yield {"name": f"clients {size} {part}", "size": size, "seconds": min(each[part] for each, _ in records[1:])}
     yield {"name": f"clients {size} memory", "size": size, "mib": max(memory for _, memory in records)}
@@ -81,7 +81,7 @@ def parameters(size: int) -> Iterator[Case]:
 def rounds(size: int) -> Iterator[Case]:
     """A run of so many rounds: the time and the memory of its tenths."""
     few = ["data.clients=10", "cohort=6", "data.examples=100", f"rounds={size}", "defense.clusters=3"]
-    records = list(played(load("demo", [*SMALL[:3], *few, "defense.grow_after=0", "data.partition=iid"])))
+    records = list(played(load_experiment("demo", [*SMALL[:3], *few, "defense.grow_after=0", "data.partition=iid"])))
     tenth = size // 10
     for end in range(tenth, size + 1, tenth):
         part = records[end - tenth : end]
@@ -95,7 +95,7 @@ def writers(size: int) -> Iterator[Case]:
         os.environ |= {"SNOWBALL_DATA": folder, "XDG_CACHE_HOME": folder}
         make_writers(Path(folder) / "femnist.npz")
         settings = ["model.name=cnn-quarter", "training.epochs=1", "defense.judge=distance", f"rounds={size}"]
-        for number, (each, memory) in enumerate(played(load("paper/femnist", settings)), 1):
+        for number, (each, memory) in enumerate(played(load_experiment("paper/femnist", settings)), 1):
             yield {"name": f"writers, round {number}", "size": number, "seconds": each["whole"], "mib": memory}
 
 
@@ -112,7 +112,7 @@ def played(experiment: Experiment) -> Iterator[tuple[dict[str, float], float]]:
     """The seconds of each round of a run, with all that it writes, and the MiB that it and its workers hold then."""
     with TemporaryDirectory() as folder:
         start = perf_counter()
-        for record in run(experiment, Path(folder) / "run", partial(Processes, workers=WORKERS)):
+        for record in run_experiment(experiment, Path(folder) / "run", partial(ProcessEngine, workers=WORKERS)):
             yield {**record["seconds"], "whole": perf_counter() - start}, family()
             start = perf_counter()
 

@@ -30,13 +30,13 @@ from benchmarks.measuring.timing import Case, one_thread
 from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
 from snowball.models import build_model
-from snowball.records.checkpoint import State, hash_tensor, save_state
+from snowball.records.checkpoint import RunState, hash_tensor, save_state
 from snowball.records.files import write_bytes
 from snowball.rng import stream
 from snowball.serialization import encode, pack
-from snowball.sim.cohort import draw
+from snowball.sim.cohort import draw_cohort
 from snowball.sim.experiment import Experiment
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 from snowball.updates import Updates
 
 PRESET, SHAPE, CLASSES = "paper/femnist", (1, 28, 28), 62
@@ -90,21 +90,21 @@ TOYS = {"fldetector": make_bowls, "foolsgold": make_ways}
 
 def play(
     defense: Defense, clients: Clients, experiment: Experiment, width: int
-) -> Iterator[tuple[Tensor, Verdict, State]]:
+) -> Iterator[tuple[Tensor, Verdict, RunState]]:
     """The cohort of each round, what the defense makes of it, and where the run stands then."""
-    state = State(0, torch.zeros(width))
+    state = RunState(0, torch.zeros(width))
     for round in range(1, experiment.rounds + 1):
-        cohort = torch.tensor(draw(experiment, round))
+        cohort = torch.tensor(draw_cohort(experiment, round))
         rows = clients(cohort, state.base, round)
         updates = Updates.from_layers({"w": rows}, clients=[str(client) for client in cohort.tolist()])
         verdict = defense(updates, Context(round, experiment.rounds, state.base, experiment.seed, state.defense))
-        state = State(round, state.base + verdict.delta, verdict.state)
+        state = RunState(round, state.base + verdict.delta, verdict.state)
         yield cohort, verdict, state
 
 
 def decide(name: str, bound: int | None, seed: int, *changes: str) -> Case:
     """Whom a defense with this bound knows and leaves out, and how many rows it keeps and writes."""
-    experiment = load(PRESET, [f"seed={seed}", *changes])
+    experiment = load_experiment(PRESET, [f"seed={seed}", *changes])
     count = experiment.data.clients
     clients = TOYS[name](count, seed)
     width = clients(torch.zeros(1).long(), torch.zeros(()), 1).shape[1]
@@ -129,7 +129,7 @@ def decide(name: str, bound: int | None, seed: int, *changes: str) -> Case:
     return {**means, "clients": len(known), **{key: [each[key] for each in rounds] for key in ("rows", "new_rows")}}
 
 
-def hash_rows(state: State) -> set[str]:
+def hash_rows(state: RunState) -> set[str]:
     """The rows of a checkpoint, each by its content."""
     tensors: dict[str, Tensor] = {}
     encode(vars(state), tensors)
@@ -167,7 +167,7 @@ def time_rounds(name: str, width: int, *changes: str) -> Case:
 
         return call
 
-    experiment = load(PRESET, [f"rounds={TIMED_ROUNDS}", *changes])
+    experiment = load_experiment(PRESET, [f"rounds={TIMED_ROUNDS}", *changes])
     defense = timed("defense", MAKE[name](MAX_REMEMBERED_CLIENTS))
     with TemporaryDirectory() as folder, one_thread():
         for _, _, state in play(defense, make_noise(width, 1), experiment, width):
@@ -177,14 +177,14 @@ def time_rounds(name: str, width: int, *changes: str) -> Case:
     return {"name": name, **medians, "ratio": medians["whole"] / medians["changed"]}
 
 
-def save_whole(state: State, path: Path) -> None:
+def save_whole(state: RunState, path: Path) -> None:
     """Write a checkpoint as one file."""
     write_bytes(path, pack(vars(state)))
 
 
 def count_parameters() -> int:
     """The numbers in an update of the preset's model."""
-    model = build_model(load(PRESET).model.name, SHAPE, CLASSES, stream(0))
+    model = build_model(load_experiment(PRESET).model.name, SHAPE, CLASSES, stream(0))
     return sum(weight.numel() for weight in model.parameters())
 
 

@@ -27,7 +27,7 @@ from snowball.data.partition import Parts, partition_merged, partition_natural
 from snowball.data.sets.femnist import COMPLETE_SIZE as FEMNIST
 from snowball.rng import numpy_stream, stream
 from snowball.sim.experiment import DataSettings
-from snowball.sim.federation import deal
+from snowball.sim.federation import partition_data
 
 REPEATS = 3
 SENT140 = (660_120, 1_600_000)  # users and texts
@@ -63,7 +63,7 @@ def dealt(dataset: Dataset) -> Case:
     if clients is None:
         clients = len(torch.unique(dataset.groups))
     settings = DataSettings(name=dataset.name, clients=clients, partition=partition)
-    return timed(partition, lambda: deal(dataset, settings, seed=0))
+    return timed(partition, lambda: partition_data(dataset, settings, seed=0))
 
 
 def timed(partition: str, work: Callable[[], Parts]) -> Case:

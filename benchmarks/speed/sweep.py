@@ -19,7 +19,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from benchmarks.measuring.machine import describe
-from snowball.sim.engines.processes import cores
+from snowball.sim.engines.processes import count_cores
 from snowball.sweeps.grid import read_grid
 
 GRID = """# 24 runs of the demo
@@ -44,8 +44,8 @@ def measure(grid: str = GRID) -> dict[str, Any]:
         waited = play(file, Path(folder) / "runs")
         seconds, used = perf_counter() - started, processor_seconds() - before
         runs = len(read_grid(file).runs)
-    shares = {"busy_share": used / (seconds * cores()), "waiting_share": waited / (seconds * cores())}
-    return {"machine": describe(), "runs": runs, "jobs": cores(), "seconds": seconds, **shares}
+    shares = {"busy_share": used / (seconds * count_cores()), "waiting_share": waited / (seconds * count_cores())}
+    return {"machine": describe(), "runs": runs, "jobs": count_cores(), "seconds": seconds, **shares}
 
 
 def play(file: Path, out: Path) -> float:

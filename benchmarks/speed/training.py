@@ -29,11 +29,11 @@ from benchmarks.measuring.operations import PEAK_SECONDS, peak, step_operations,
 from benchmarks.measuring.processes import run_module
 from benchmarks.measuring.timing import Case, make_case, table
 from snowball.errors import SettingError
-from snowball.records.checkpoint import State
-from snowball.sim.engines.base import stow, train_cohort
-from snowball.sim.engines.processes import Processes, cores
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.worker import TASK
+from snowball.records.checkpoint import RunState
+from snowball.sim.engines.base import pack_message, train_cohort
+from snowball.sim.engines.processes import ProcessEngine, count_cores
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.worker import TASK_HEADER
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
 
@@ -55,10 +55,10 @@ class Plainly:
         settings = federation.experiment.training
         self.threads = threads
         self.layout = federation.layout
-        self.model = plain.plainly(federation.model()).to(device)
-        rates = (settings.rate(1), settings.momentum, settings.weight_decay)
+        self.model = plain.plainly(federation.build_model()).to(device)
+        rates = (settings.compute_rate(1), settings.momentum, settings.weight_decay)
         self.recipe = plain.Recipe(settings.epochs, settings.batch, *rates)
-        held = map(federation.samples, range(federation.experiment.data.clients))
+        held = map(federation.select_samples, range(federation.experiment.data.clients))
         self.samples = [samples_of(federation, split, device) for split in held]
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class Plainly:
     def __exit__(self, *error: object) -> None:
         torch.set_num_threads(self.before)
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> list[plain.Weights]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> list[plain.Weights]:
         """Train a cohort from the state's global model."""
         weights = dict(self.layout.split(state.base))
         return plain.train_cohort(self.model, weights, [self.samples[client] for client in cohort], self.recipe)
@@ -89,7 +89,7 @@ class PlainProcesses:
     def __exit__(self, *error: object) -> None:
         self.plainly.__exit__()
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> None:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> None:
         """Train a cohort from the state's global model, and keep nothing: only the time counts."""
         shares = [cohort[worker :: self.workers] for worker in range(self.workers)]
         processes = [
@@ -115,7 +115,7 @@ class Contender(NamedTuple):
 
     make: Callable[[Federation], Any]
     workers: int = 1
-    train: Callable[[Any, State, Sequence[int], int], Any] = train_cohort
+    train: Callable[[Any, RunState, Sequence[int], int], Any] = train_cohort
     moved: Callable[[int, int, int], int] = lambda clients, width, settings: 0
 
 
@@ -126,32 +126,36 @@ def contenders(device: str) -> dict[str, Contender]:
     """All that can train here, by name; those of other projects where they are installed."""
     found = {
         PLAIN: Contender(partial(Plainly, device=device), train=Plainly.train),
-        "serial": Contender(partial(Serial, device=device)),
+        "serial": Contender(partial(SerialEngine, device=device)),
         **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
     }
     if device != CPU:
         return found
     if find_spec("pfl"):
         found["pfl"] = Contender(pfl_engine, train=lambda engine, *task: engine.train(*task))
-    if cores() > 1:
-        found[f"plain {cores()} threads"] = Contender(partial(Plainly, threads=cores()), cores(), Plainly.train)
-        found[f"plain {cores()} processes"] = Contender(
-            partial(PlainProcesses, workers=cores()), cores(), PlainProcesses.train
+    if count_cores() > 1:
+        found[f"plain {count_cores()} threads"] = Contender(
+            partial(Plainly, threads=count_cores()), count_cores(), Plainly.train
         )
-    for workers in sorted({1, cores()}):
+        found[f"plain {count_cores()} processes"] = Contender(
+            partial(PlainProcesses, workers=count_cores()), count_cores(), PlainProcesses.train
+        )
+    for workers in sorted({1, count_cores()}):
         found[f"processes {workers}"] = Contender(
-            partial(Processes, workers=workers), workers, moved=moved_by_processes
+            partial(ProcessEngine, workers=workers), workers, moved=moved_by_processes
         )
     if find_spec("flwr"):
-        found[f"flower {cores()}"] = Contender(partial(flower_engine, workers=cores()), cores(), moved=moved_by_flower)
+        found[f"flower {count_cores()}"] = Contender(
+            partial(flower_engine, workers=count_cores()), count_cores(), moved=moved_by_flower
+        )
     return found
 
 
 def vmap_engine(federation: Federation, device: str) -> Any:
     """Clients as one batch of models."""
-    from snowball.sim.engines.vmap import Stacked
+    from snowball.sim.engines.vmap import VmapEngine
 
-    return Stacked(federation, device)
+    return VmapEngine(federation, device)
 
 
 def pfl_engine(federation: Federation) -> Any:
@@ -163,14 +167,14 @@ def pfl_engine(federation: Federation) -> Any:
 
 def flower_engine(federation: Federation, workers: int) -> Any:
     """Our training over Flower's simulation."""
-    from snowball.sim.engines.flower import Simulated
+    from snowball.sim.engines.flower import FlowerEngine
 
-    return Simulated(federation, workers)
+    return FlowerEngine(federation, workers)
 
 
 def moved_by_processes(clients: int, width: int, settings: int) -> int:
     """The global row is written once, a row a client; a task goes there and an answer comes back."""
-    return 4 * width * (1 + clients) + clients * (TASK.size + 2 * len(stow(None, {})))
+    return 4 * width * (1 + clients) + clients * (TASK_HEADER.size + 2 * len(pack_message(None, {})))
 
 
 def moved_by_flower(clients: int, width: int, settings: int) -> int:
@@ -184,7 +188,7 @@ def moved_by_flower(clients: int, width: int, settings: int) -> int:
 def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], float]:
     """Every contender on one network, and the peak that was measured between them."""
     workload = (QUICK if quick else WORKLOADS)[name]
-    federation = Federation.of(workload.experiment)
+    federation = Federation.build(workload.experiment)
     state = build_first_state(federation)
     taking_part = contenders(device)
     best: dict[str, float] = {}
@@ -208,7 +212,7 @@ def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], floa
 
 
 def one_turn(
-    way: Contender, federation: Federation, state: State, device: str, watch: bool
+    way: Contender, federation: Federation, state: RunState, device: str, watch: bool
 ) -> tuple[float, float | None]:
     """Seconds of a cohort's training once it is warm, and MiB at most while it warmed up, if that is watched."""
     cohort = range(federation.experiment.cohort)
@@ -228,7 +232,7 @@ def facts_of(
 ) -> dict[str, Any]:
     """What the time of a contender means."""
     seconds, workers = best[name], taking_part[name].workers
-    settings = len(json.dumps(federation.experiment.settings()))
+    settings = len(json.dumps(federation.experiment.dump_settings()))
     alone = best.get(name.removesuffix(f" {workers}") + " 1")
     return {
         "workers": workers,
@@ -243,7 +247,7 @@ def facts_of(
 def operations_a_sample(workload: Workload, federation: Federation) -> float:
     """Floating operations of training for each sample, in batches of the workload's size."""
     inputs = federation.dataset.normalise(federation.dataset.train.inputs[: workload.batch])
-    return step_operations(plain.plainly(federation.model()), inputs) / workload.batch
+    return step_operations(plain.plainly(federation.build_model()), inputs) / workload.batch
 
 
 # All of it
@@ -274,7 +278,7 @@ def in_process(name: str, quick: bool, device: str, cache: str) -> tuple[list[Ca
 def run(quick: bool = False, device: str = CPU) -> dict[str, Any]:
     """All cases on this machine; `quick` cuts clients, samples, turns and, on both sides alike, the VAE's epochs."""
     if device == CUDA and not torch.cuda.is_available():
-        raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
+        raise SettingError(f"--device cuda needs a GPU, and torch {torch.__version__} finds none")
     cases = training_cases(quick, device)
     if device == CPU:
         from benchmarks.speed import whole_round  # and scikit-learn, which training has no use for

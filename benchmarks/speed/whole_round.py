@@ -31,14 +31,14 @@ from snowball.records.checkpoint import load_state, save_state
 from snowball.records.run import CHECKPOINT, RunFolder
 from snowball.rng import stream
 from snowball.server import drop_broken
-from snowball.sim.cohort import draw
+from snowball.sim.cohort import draw_cohort
 from snowball.sim.engines.base import Replies
-from snowball.sim.engines.processes import Processes, cores
+from snowball.sim.engines.processes import ProcessEngine, count_cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import build_first_state, receive, simulate
-from snowball.sim.presets import load
-from snowball.sim.run import run
+from snowball.sim.loop import build_first_state, receive_replies, simulate
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import run_experiment
 
 PRESET = "paper/mnist"
 KINDS = {
@@ -68,17 +68,17 @@ REPEATS = 3
 def setting(quick: bool, *assignments: str) -> Experiment:
     """The preset, on what data there is; in a quick run with fewer clients."""
     data = ("data.name=mnist-sample",) if locate_dataset("mnist") is None else ()
-    return load(PRESET, [*data, *(QUICK if quick else ()), *assignments])
+    return load_experiment(PRESET, [*data, *(QUICK if quick else ()), *assignments])
 
 
 # Ours
 
 
-class Clocked(Processes):
+class Clocked(ProcessEngine):
     """Workers on all cores, and when they were ready."""
 
     def __init__(self, federation: Federation) -> None:
-        super().__init__(federation, workers=cores())
+        super().__init__(federation, workers=count_cores())
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -88,7 +88,7 @@ class Clocked(Processes):
 
 def our_round(experiment: Experiment) -> float:
     """Seconds of the first round, from when the workers are there."""
-    federation = Federation.of(experiment)
+    federation = Federation.build(experiment)
     clock = Clocked(federation)
     rounds = simulate(federation, lambda _: clock, build_first_state(federation))
     next(rounds)
@@ -116,16 +116,16 @@ class PlainRound:
     """The first round of an experiment, done plainly; every part of it can be timed by itself."""
 
     def __init__(self, experiment: Experiment) -> None:
-        federation = Federation.of(experiment)
+        federation = Federation.build(experiment)
         settings = experiment.training
         self.recipe = plain.Recipe(
-            settings.epochs, settings.batch, settings.rate(1), settings.momentum, settings.weight_decay
+            settings.epochs, settings.batch, settings.compute_rate(1), settings.momentum, settings.weight_decay
         )
-        self.model = plain.plainly(federation.model())
+        self.model = plain.plainly(federation.build_model())
         self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        cohort = draw(experiment, 1)
-        self.samples = [samples_of(federation, federation.training(client, 1)) for client in cohort]
-        tests = (federation.dataset.test, federation.backdoor())
+        cohort = draw_cohort(experiment, 1)
+        self.samples = [samples_of(federation, federation.select_training_samples(client, 1)) for client in cohort]
+        tests = (federation.dataset.test, federation.build_backdoor_test())
         self.tests = [samples_of(federation, split) for split in tests if split]
         self.layers = voting_layers(federation.layout, "ends")
         own = asdict(experiment.defense.own["vae"])
@@ -170,21 +170,21 @@ def round_cases(quick: bool) -> Iterator[Case]:
     """A round of each kind, and the plain one beside it: on all cores, as it is run, and on one."""
     repeats = 1 if quick else 2
     plainly = PlainRound(setting(quick))
-    parts = {threads: plain_seconds(plainly, threads, repeats) for threads in sorted({1, cores()})}
+    parts = {threads: plain_seconds(plainly, threads, repeats) for threads in sorted({1, count_cores()})}
     for name, assignments in KINDS.items():
         experiment = setting(quick, "rounds=1", *assignments)
         wanted = [part for part in PARTS if part != "top_down" or "top-down" in name]
         seconds = min(our_round(experiment) for _ in range(1 if name in LONG else repeats))
         sums = {threads: sum(took[part] for part in wanted) for threads, took in parts.items()}
         alone = {"one_thread_seconds": sums[1], "ratio_to_one_thread": sums[1] / seconds}
-        facts = {"plain_seconds": {part: parts[cores()][part] for part in wanted}, **size_of(experiment)}
-        yield make_case(name, seconds, sums[cores()], **alone, **facts)
+        facts = {"plain_seconds": {part: parts[count_cores()][part] for part in wanted}, **size_of(experiment)}
+        yield make_case(name, seconds, sums[count_cores()], **alone, **facts)
 
 
 def size_of(experiment: Experiment) -> dict[str, str | int]:
     """What a round is made of."""
     sizes = {"clients": experiment.data.clients, "cohort": experiment.cohort, "epochs": experiment.training.epochs}
-    return {"data": experiment.data.name, **sizes, "workers": cores()}
+    return {"data": experiment.data.name, **sizes, "workers": count_cores()}
 
 
 def rest_case(quick: bool) -> Case:
@@ -192,7 +192,7 @@ def rest_case(quick: bool) -> Case:
     experiment = setting(quick, "rounds=2", "defense.grow_after=0", "defense.judge=distance")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        rounds = run(experiment, path, partial(Processes, workers=cores()))
+        rounds = run_experiment(experiment, path, partial(ProcessEngine, workers=count_cores()))
         (_, start), (record, end) = [(record, perf_counter()) for record in rounds]
         total, took, apart = end - start, record["seconds"], apart_seconds(experiment, path)
     election = took["bottom_up"] + took["top_down"]
@@ -210,11 +210,11 @@ def rest_case(quick: bool) -> Case:
 
 def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
     """Seconds of what a record does not tell, done again with what a run left in its folder."""
-    federation = Federation.of(experiment)
+    federation = Federation.build(experiment)
     state = load_state(path / CHECKPOINT, experiment.rounds, federation.layout)
     assert state is not None
     folder = RunFolder.open(path)
-    record, cohort = folder.rounds()[-1], draw(experiment, 2)
+    record, cohort = folder.rounds()[-1], draw_cohort(experiment, 2)
     rows = 0.01 * torch.randn(len(cohort), federation.layout.width, generator=stream(0, "benchmark", "rest"))
     replies = Replies(rows, [state.buffers] * len(cohort))
 
@@ -224,8 +224,8 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
         save_state(state, path / CHECKPOINT)
 
     works: dict[str, Callable[[None], Any]] = {
-        "draw": lambda _: draw(experiment, 2),
-        "flattening": lambda _: drop_broken(receive(federation, replies, cohort))[0].to_updates(),
+        "draw": lambda _: draw_cohort(experiment, 2),
+        "flattening": lambda _: drop_broken(receive_replies(federation, replies, cohort))[0].to_updates(),
         "records": keep,
     }
     return {name: fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}
@@ -259,7 +259,7 @@ def start_up_case(quick: bool) -> Case:
         command = ["run", PRESET, "--set", f"data.name={data}", "--out", str(Path(folder) / "run"), "--overwrite"]
         seconds = min(until_word(STARTED, *command) for _ in range(repeats))
     reference_seconds = min(until_word("import torch; print('started', flush=True)") for _ in range(repeats))
-    return make_case("start-up", seconds, reference_seconds, data=data, workers=cores())
+    return make_case("start-up", seconds, reference_seconds, data=data, workers=count_cores())
 
 
 def until_word(program: str, *arguments: str) -> float:

@@ -63,7 +63,7 @@ CELLS = (
 
 def make_benign_experiment(cell: Cell) -> Experiment:
     """The attackers of a cell train as they do, and honest updates alone move the model."""
-    settings = make_experiment(Job(cell, "fedavg", SEED)).settings()
+    settings = make_experiment(Job(cell, "fedavg", SEED)).dump_settings()
     return Experiment.parse({**settings, "defense": {"name": "fedavg" if cell.attack == CLEAN else "ideal"}})
 
 
@@ -138,7 +138,7 @@ def summarise_charges(charges: Sequence[Mapping[str, float | None]]) -> dict[str
 
 def measure_cell(cell: Cell) -> dict[str, Any]:
     """All ballots in one cell."""
-    federation = Federation.of(make_benign_experiment(cell))
+    federation = Federation.build(make_benign_experiment(cell))
     state, watch = build_first_state(federation), Watch(federation.experiment.rounds)
     base = [state.base.clone()]
 

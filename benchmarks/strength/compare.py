@@ -23,7 +23,7 @@ SLOW_FIRST = ("flip", "deepsight", "crfl")
 def cases() -> Iterator[Case]:
     """Every run."""
     for name in sorted(DEFENSES, key=lambda name: name not in SLOW_FIRST):
-        varies = "variant" in Preset.open("demo").peers.get(name, {})
+        varies = "variant" in Preset.read("demo").peers.get(name, {})
         for attack in ATTACKS:
             for variant in VARIANTS if varies else (None,):
                 chosen = (f"defense.variant={variant}",) if variant else ()

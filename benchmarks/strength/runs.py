@@ -11,9 +11,9 @@ import torch
 
 from benchmarks.measuring.machine import describe
 from snowball.records.run import RunFolder
-from snowball.sim.engines.serial import Serial
-from snowball.sim.presets import load
-from snowball.sim.run import is_finished, run
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import is_finished, run_experiment
 
 
 class Case(NamedTuple):
@@ -27,10 +27,10 @@ class Case(NamedTuple):
 def play(case: Case, root: Path) -> dict[str, Any]:
     """Run one case, unless its folder holds it already: what it amounts to."""
     torch.set_num_threads(1)
-    experiment = load(case.preset, case.assignments)
+    experiment = load_experiment(case.preset, case.assignments)
     path = root / "-".join(filter(None, case.labels.values()))
     if not is_finished(path, experiment):
-        for _ in run(experiment, path, Serial, resume=True):
+        for _ in run_experiment(experiment, path, SerialEngine, resume=True):
             pass
     folder = RunFolder.open(path)
     seconds = sorted(record["seconds"]["defense"] for record in folder.rounds())

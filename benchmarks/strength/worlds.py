@@ -247,7 +247,7 @@ def make_experiment(job: Job) -> Experiment:
 @cache
 def open_preset(name: str) -> Preset:
     """A preset, read once."""
-    return Preset.open(name)
+    return Preset.read(name)
 
 
 def parse_defense(text: str) -> Settings:

@@ -7,14 +7,13 @@ from pathlib import Path
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunFolder
 from snowball.report import write_report as report
-from snowball.sim.engines.choice import EngineName, choose
-from snowball.sim.engines.processes import cores
+from snowball.sim.engines.choice import EngineName, choose_engine
+from snowball.sim.engines.processes import count_cores
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate as simulate_federation
-from snowball.sim.presets import load as load_experiment
-from snowball.sim.run import is_finished
-from snowball.sim.run import run as run_experiment
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.executors.local import LocalExecutor
 from snowball.sweeps.grid import read_grid
 from snowball.sweeps.lock import exclusive_lock
@@ -25,7 +24,7 @@ __all__ = ["load_experiment", "report", "run", "simulate", "sweep"]
 
 def simulate(experiment: Experiment) -> Iterator[RoundRecord]:
     """Run an experiment in memory and yield one record per round."""
-    yield from simulate_federation(Federation.of(experiment))
+    yield from simulate_federation(Federation.build(experiment))
 
 
 def run(source: str | Path, out: str | Path, assignments: Sequence[str] = (), workers: int = 1) -> RunFolder:
@@ -41,7 +40,7 @@ def run(source: str | Path, out: str | Path, assignments: Sequence[str] = (), wo
         workers: processes that train clients.
     """
     experiment, folder = load_experiment(source, assignments), Path(out)
-    engine = choose(EngineName.processes, workers=workers) if workers > 1 else choose(EngineName.serial)
+    engine = choose_engine(EngineName.processes, workers=workers) if workers > 1 else choose_engine(EngineName.serial)
     if not is_finished(folder, experiment):
         for _ in run_experiment(experiment, folder, engine, resume=True):
             pass
@@ -64,5 +63,5 @@ def sweep(source: str | Path, out: str | Path, jobs: int | None = None, retry: b
     with exclusive_lock(folder):
         plan = prepare_sweep(grid, folder, retry)
         failed = {each.name: plan.failed[each.name] for each in plan.skipped}
-        with closing(run_sweep(plan, folder, LocalExecutor(jobs or cores()))) as events:
+        with closing(run_sweep(plan, folder, LocalExecutor(jobs or count_cores()))) as events:
             return failed | {event.run.name: event.fault for event in events if event.fault}

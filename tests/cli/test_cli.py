@@ -64,7 +64,7 @@ def test_a_run_is_made_shown_refused_finished_and_replaced(call: Call, tmp_path:
     assert (tmp_path / "one[b]" / "summary.json").exists()
 
     assert "already holds a run" in fault(call, *run)
-    assert "was started with seed = 1 and not 2" in fault(call, *run, "--resume", "--set", "seed=2")
+    assert "was started with seed = 1, not 2" in fault(call, *run, "--resume", "--set", "seed=2")
     code, output, _ = call(*run, "--resume")
     assert code == 0
     assert "already has all of its 1 rounds" in output
@@ -302,7 +302,7 @@ def test_stopping_before_the_first_round_is_said(call: Call, monkeypatch: pytest
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("snowball.sim.presets.load", stop)
+    monkeypatch.setattr("snowball.sim.presets.load_experiment", stop)
     assert call("run", "demo") == (130, "", "stopped; run the same command to start again\n")
 
 

@@ -7,7 +7,7 @@ from snowball.defenses import Context, Crfl, Dnc, FedAvg, FlTrust, Ideal, Inters
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError
 from snowball.sim.experiment import Experiment
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 from snowball.testing import check_defense, make_toy_round, run_two_rounds
 from snowball.updates import Updates
 
@@ -65,7 +65,7 @@ def test_members_that_do_not_fit_are_refused(members: tuple[object, ...], fault:
 
 
 def chosen(members: str) -> Experiment:
-    return load("demo", ["defense.name=intersection", f"defense.members={members}"])
+    return load_experiment("demo", ["defense.name=intersection", f"defense.members={members}"])
 
 
 def test_members_are_settings_by_name_or_by_section() -> None:
@@ -75,13 +75,13 @@ def test_members_are_settings_by_name_or_by_section() -> None:
     assert [type(member).__name__ for member in defense.members] == ["SnowballMinus", "Krum", "Ideal"]
     assert defense.members[1] == Krum(tolerate=4)
     assert defense.members[2] == Ideal({"7"})
-    assert Experiment.parse(experiment.settings()) == experiment
+    assert Experiment.parse(experiment.dump_settings()) == experiment
 
 
 def test_without_members_it_is_the_default_pair() -> None:
-    experiment = load("demo", ["defense.name=intersection"])
+    experiment = load_experiment("demo", ["defense.name=intersection"])
     assert experiment.defense.build() == Intersection()
-    assert Experiment.parse(experiment.settings()) == experiment
+    assert Experiment.parse(experiment.dump_settings()) == experiment
 
 
 @pytest.mark.parametrize(

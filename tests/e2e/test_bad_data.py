@@ -208,9 +208,9 @@ FILES: dict[str, tuple[str, Make, str]] = {
 
 SETTINGS: dict[str, tuple[str, Make, str]] = {
     "data.clients=21": ("mnist", mnist, "20 samples are too few for 21 clients"),
-    "data.examples=21": ("mnist", mnist, r"data\.examples = 21 is more than the 20 of mnist"),
-    "data.partition=natural": ("mnist", mnist, "'natural' does not fit: mnist has no clients of its own"),
-    "data.partition=merged": ("sent140", sent140, "'merged' does not fit: sent140 has no clients of its own"),
+    "data.examples=21": ("mnist", mnist, r"data\.examples = 21 is more than the 20 examples of mnist"),
+    "data.partition=natural": ("mnist", mnist, "'natural' does not fit: mnist has no natural clients"),
+    "data.partition=merged": ("sent140", sent140, "'merged' does not fit: sent140 has no natural clients"),
     "attack.target=10": ("mnist", mnist, r"attack\.target = 10 is not one of the 10 classes"),
     "attack.target=62": ("femnist", femnist, r"attack\.target = 62 is not one of the 62 classes"),
     "attack.target=-1": ("mnist", mnist, "the target class counts from 0, got -1"),

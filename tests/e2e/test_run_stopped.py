@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from snowball.records.run import RunFolder
-from snowball.sim.presets import load
-from snowball.sim.run import run
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import run_experiment
 
 ASSIGNMENTS = [
     "rounds=12",
@@ -32,7 +32,7 @@ PATIENCE = 120.0
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The rounds of a run that nobody stopped."""
     path = tmp_path_factory.mktemp("whole")
-    list(run(load("demo", ASSIGNMENTS), path))
+    list(run_experiment(load_experiment("demo", ASSIGNMENTS), path))
     return timeless(path)
 
 

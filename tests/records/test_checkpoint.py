@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from snowball.errors import RunError
-from snowball.records.checkpoint import FILE, MIN_STORED_BYTES, TENSORS, State, load_state, save_state
+from snowball.records.checkpoint import MIN_STORED_BYTES, STATE_FILE, TENSOR_FOLDER, RunState, load_state, save_state
 from snowball.records.files import write_bytes
 from snowball.serialization import decode, encode, pack, unpack
 from snowball.updates import Layout
@@ -40,7 +40,7 @@ def test_a_checkpoint_brings_back_every_bit(tmp_path: Path) -> None:
     shared = torch.randn(4, 6, dtype=torch.float64)
     tensors = [shared, shared.T, shared[1], torch.tensor(3), torch.tensor([True, False]), torch.zeros(0)]
     defense = {"history": tensors, 7: ("a", None, math.inf, 0.1), "tensor": {"tensor": 1}}
-    save_state(State(12, torch.randn(9), defense), tmp_path / "checkpoint")
+    save_state(RunState(12, torch.randn(9), defense), tmp_path / "checkpoint")
     state = load_state(tmp_path / "checkpoint", 12, row(9))
     assert state is not None
     assert state.round == 12
@@ -54,14 +54,14 @@ def equal(one: Tensor, other: Tensor) -> bool:
 
 
 def test_a_checkpoint_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_state(State(1, torch.zeros(3)), tmp_path)
+    save_state(RunState(1, torch.zeros(3)), tmp_path)
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(RunError, match="No space left on device"):
-        save_state(State(2, torch.ones(3)), tmp_path)
+        save_state(RunState(2, torch.ones(3)), tmp_path)
     state = load_state(tmp_path, 2, row(3))
     assert state is not None
     assert state.round == 1
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    assert [file.name for file in tmp_path.iterdir()] == [STATE_FILE]
 
 
 LARGE = MIN_STORED_BYTES // 4
@@ -73,19 +73,19 @@ def large(value: float) -> Tensor:
 
 def files(folder: Path) -> dict[str, int]:
     """The files of large tensors, each with what changes when it is written."""
-    return {file.name: file.stat().st_mtime_ns for file in (folder / TENSORS).iterdir()}
+    return {file.name: file.stat().st_mtime_ns for file in (folder / TENSOR_FOLDER).iterdir()}
 
 
 def test_large_tensors_are_files_that_are_written_once(tmp_path: Path) -> None:
     kept = [large(number) for number in range(5)]
-    save_state(State(1, torch.zeros(3), {"rows": kept[:4]}), tmp_path)
+    save_state(RunState(1, torch.zeros(3), {"rows": kept[:4]}), tmp_path)
     before = files(tmp_path)
     assert len(before) == 4
-    save_state(State(2, torch.zeros(3), {"rows": kept[1:]}), tmp_path)
+    save_state(RunState(2, torch.zeros(3), {"rows": kept[1:]}), tmp_path)
     after = files(tmp_path)
     assert len(after) == 4
     assert len(after.items() & before.items()) == 3
-    assert (tmp_path / FILE).stat().st_size < 2**12
+    assert (tmp_path / STATE_FILE).stat().st_size < 2**12
     state = load_state(tmp_path, 2, row(3))
     assert state is not None
     assert all(equal(*pair) for pair in zip(state.defense["rows"], kept[1:], strict=True))
@@ -100,7 +100,7 @@ def test_large_tensors_come_back_as_they_were(tmp_path: Path) -> None:
         torch.zeros(LARGE, 1),
         torch.zeros(LARGE // 2).double(),
     ]
-    save_state(State(1, torch.zeros(3), {"rows": [*rows, *equal_bytes]}), tmp_path)
+    save_state(RunState(1, torch.zeros(3), {"rows": [*rows, *equal_bytes]}), tmp_path)
     state = load_state(tmp_path, 1, row(3))
     assert state is not None
     assert all(equal(*pair) for pair in zip(state.defense["rows"], [*rows, *equal_bytes], strict=True))
@@ -116,9 +116,9 @@ def test_a_crash_between_the_files_leaves_the_last_checkpoint(
             raise KeyboardInterrupt
         write_bytes(path, content)
 
-    save_state(State(1, torch.zeros(3), {"rows": [large(1), large(2)]}), tmp_path)
+    save_state(RunState(1, torch.zeros(3), {"rows": [large(1), large(2)]}), tmp_path)
     done: list[Path] = []
-    following = State(2, torch.zeros(3), {"rows": [large(2), large(3), large(4)]})
+    following = RunState(2, torch.zeros(3), {"rows": [large(2), large(3), large(4)]})
     monkeypatch.setattr("snowball.records.checkpoint.write_bytes", crash)
     with pytest.raises(KeyboardInterrupt):
         save_state(following, tmp_path)
@@ -127,14 +127,14 @@ def test_a_crash_between_the_files_leaves_the_last_checkpoint(
     assert state.round == 1
     assert torch.equal(state.defense["rows"][0], large(1))
     monkeypatch.undo()
-    (tmp_path / TENSORS / ".draft.safetensors.17").write_bytes(b"torn")
+    (tmp_path / TENSOR_FOLDER / ".draft.safetensors.17").write_bytes(b"torn")
     save_state(following, tmp_path)
     assert len(files(tmp_path)) == 3
 
 
 def test_without_large_tensors_there_is_one_file(tmp_path: Path) -> None:
-    save_state(State(1, torch.zeros(3), {"rows": [torch.ones(LARGE - 1)]}), tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    save_state(RunState(1, torch.zeros(3), {"rows": [torch.ones(LARGE - 1)]}), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [STATE_FILE]
 
 
 HARM: dict[str, Callable[[Path], Any]] = {
@@ -149,8 +149,8 @@ HARM: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("harm", HARM)
 def test_a_damaged_file_of_a_large_tensor_is_refused(tmp_path: Path, harm: str) -> None:
-    save_state(State(1, torch.zeros(3), {"rows": [large(1)]}), tmp_path)
-    (file,) = (tmp_path / TENSORS).iterdir()
+    save_state(RunState(1, torch.zeros(3), {"rows": [large(1)]}), tmp_path)
+    (file,) = (tmp_path / TENSOR_FOLDER).iterdir()
     HARM[harm](file)
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of a run: "):
         load_state(tmp_path, 2, row(3))
@@ -158,8 +158,8 @@ def test_a_damaged_file_of_a_large_tensor_is_refused(tmp_path: Path, harm: str) 
 
 @pytest.mark.parametrize("name", ["../state", "\0", "x" * 5000, "", 5])
 def test_a_checkpoint_that_names_other_files_is_refused(tmp_path: Path, name: Any) -> None:
-    state = State(1, torch.zeros(3), {"rows": [large(1)]})
-    (tmp_path / FILE).write_bytes(pack(vars(state), lambda tensor: name if len(tensor) > 3 else None))
+    state = RunState(1, torch.zeros(3), {"rows": [large(1)]})
+    (tmp_path / STATE_FILE).write_bytes(pack(vars(state), lambda tensor: name if len(tensor) > 3 else None))
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of a run: "):
         load_state(tmp_path, 2, row(3))
 
@@ -170,9 +170,9 @@ def test_what_is_packed_whole_names_no_other_file() -> None:
 
 
 def test_a_checkpoint_from_before_there_were_buffers_has_none(tmp_path: Path) -> None:
-    former = vars(State(1, torch.zeros(3)))
+    former = vars(RunState(1, torch.zeros(3)))
     del former["buffers"]
-    (tmp_path / FILE).write_bytes(pack(former))
+    (tmp_path / STATE_FILE).write_bytes(pack(former))
     state = load_state(tmp_path, 2, row(3))
     assert state is not None
     assert state.buffers == {}
@@ -184,30 +184,30 @@ def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(100), b"\x02" + bytes(7) + b"{}"])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / STATE_FILE).write_bytes(content)
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
         load_state(tmp_path, 2, row(3))
 
 
 FOREIGN = {
-    "a round too far": (State(3, torch.zeros(3)), "its round cannot be 3 in a run of 2"),
-    "a round before the first": (State(-1, torch.zeros(3)), "its round cannot be -1"),
-    "no number": (State("1", torch.zeros(3)), "its round cannot be 1"),  # type: ignore[arg-type]
-    "a truth": (State(True, torch.zeros(3)), "its round cannot be True"),
-    "another model": (State(1, torch.zeros(4)), "its model is no float32 row of 3 numbers"),
-    "a column": (State(1, torch.zeros(3, 1)), "its model is no float32 row of 3 numbers"),
-    "another precision": (State(1, torch.zeros(3).double()), "its model is no float32 row of 3 numbers"),
-    "no model": (State(1, [0.0] * 3), "its model is no float32 row of 3 numbers"),  # type: ignore[arg-type]
-    "a broken model": (State(1, torch.tensor([0, torch.nan, 0])), "its model holds numbers that are not finite"),
-    "another state": (State(1, torch.zeros(3), [1]), "the defense's state cannot be a list"),
-    "another memory": (State(1, torch.zeros(3), None, [1]), "the clients' state cannot be a list"),  # type: ignore[arg-type]
-    "no buffers": (State(1, torch.zeros(3), buffers=[1]), "its model's buffers are not finite tensors by name"),  # type: ignore[arg-type]
+    "a round too far": (RunState(3, torch.zeros(3)), "its round cannot be 3 in a run of 2"),
+    "a round before the first": (RunState(-1, torch.zeros(3)), "its round cannot be -1"),
+    "no number": (RunState("1", torch.zeros(3)), "its round cannot be 1"),  # type: ignore[arg-type]
+    "a truth": (RunState(True, torch.zeros(3)), "its round cannot be True"),
+    "another model": (RunState(1, torch.zeros(4)), "its model is not a float32 row of 3 numbers"),
+    "a column": (RunState(1, torch.zeros(3, 1)), "its model is not a float32 row of 3 numbers"),
+    "another precision": (RunState(1, torch.zeros(3).double()), "its model is not a float32 row of 3 numbers"),
+    "no model": (RunState(1, [0.0] * 3), "its model is not a float32 row of 3 numbers"),  # type: ignore[arg-type]
+    "a broken model": (RunState(1, torch.tensor([0, torch.nan, 0])), "its model holds numbers that are not finite"),
+    "another state": (RunState(1, torch.zeros(3), [1]), "the defense's state cannot be a list"),
+    "another memory": (RunState(1, torch.zeros(3), None, [1]), "the clients' state cannot be a list"),  # type: ignore[arg-type]
+    "no buffers": (RunState(1, torch.zeros(3), buffers=[1]), "its model's buffers are not finite tensors by name"),  # type: ignore[arg-type]
     "numbers for buffers": (
-        State(1, torch.zeros(3), buffers={"mean": 1.0}),  # type: ignore[dict-item]
+        RunState(1, torch.zeros(3), buffers={"mean": 1.0}),  # type: ignore[dict-item]
         "its model's buffers are not finite tensors by name",
     ),
     "broken buffers": (
-        State(1, torch.zeros(3), buffers={"mean": torch.tensor([1, torch.inf])}),
+        RunState(1, torch.zeros(3), buffers={"mean": torch.tensor([1, torch.inf])}),
         "its model's buffers are not finite tensors by name",
     ),
 }
@@ -223,7 +223,7 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(tmp_path: Path, case:
 
 
 def test_a_checkpoint_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(save({}, {"tree": '{"list": [' * 5000 + "1" + "]}" * 5000}))
+    (tmp_path / STATE_FILE).write_bytes(save({}, {"tree": '{"list": [' * 5000 + "1" + "]}" * 5000}))
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
         load_state(tmp_path, 2, row(3))
 

@@ -15,7 +15,7 @@ from snowball.records.run import RunFolder
 from snowball.report import read_sweeps
 from snowball.report.run_metrics import read_run_metrics
 from snowball.report.sweeps import MAX_SENTENCE_CHARS, Run, Sweep, refuse_other_run
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 from snowball.sim.run import is_finished
 from snowball.sweeps.grid import name_run as name_run
 
@@ -122,8 +122,8 @@ def test_a_run_that_was_never_evaluated_has_error_rates_alone(tmp_path: Path) ->
 @pytest.mark.parametrize(("lines", "finished"), [(0, False), (2, False), (3, True), (4, False)])
 @pytest.mark.parametrize("torn", ["", '{"round": 4, "part'])
 def test_a_run_is_finished_where_the_simulator_says_so(tmp_path: Path, lines: int, torn: str, finished: bool) -> None:
-    experiment = load("demo", ["rounds=3"])
-    run = RunFolder.create(tmp_path / "run", {"settings": experiment.settings()})
+    experiment = load_experiment("demo", ["rounds=3"])
+    run = RunFolder.create(tmp_path / "run", {"settings": experiment.dump_settings()})
     for number in range(1, lines + 1):
         run.append(round_of(FIRST, number))
     with (run.path / "rounds.jsonl").open("a") as file:
@@ -294,10 +294,10 @@ def test_a_run_with_other_settings_than_its_place_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize("preset", ["demo", "cpu/sent140"])
 @pytest.mark.parametrize("defense", ["snowball", "snowball-plus", "fldetector"])
 def test_a_run_is_known_by_the_name_that_the_simulator_gives_it(tmp_path: Path, preset: str, defense: str) -> None:
-    experiment = load(preset, (f"defense.name={defense}",))
+    experiment = load_experiment(preset, (f"defense.name={defense}",))
     name = name_run(experiment)
     run = Run(name, tmp_path / name, {"defense.name": defense})
-    refuse_other_run(run, json.loads(json.dumps(experiment.settings())))
+    refuse_other_run(run, json.loads(json.dumps(experiment.dump_settings())))
 
 
 def test_a_run_with_other_settings_than_its_name_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from snowball.sim.cohort import draw, malicious_clients
+from snowball.sim.cohort import draw_cohort, select_malicious_clients
 from snowball.sim.experiment import Experiment
 
 MakeExperiment = Callable[..., Experiment]
@@ -10,19 +10,19 @@ LARGE = ("data.clients=40", "cohort=20", "attack.malicious=0.3")
 
 
 def test_the_first_clients_are_malicious(tiny: MakeExperiment) -> None:
-    assert list(malicious_clients(tiny(*LARGE))) == list(range(12))
-    assert not malicious_clients(tiny(*LARGE, "attack.name=none"))
+    assert list(select_malicious_clients(tiny(*LARGE))) == list(range(12))
+    assert not select_malicious_clients(tiny(*LARGE, "attack.name=none"))
 
 
 @pytest.mark.parametrize("share", ["exact", "random"])
 def test_a_cohort_has_distinct_clients_and_is_the_same_for_the_same_seed(tiny: MakeExperiment, share: str) -> None:
     experiment = tiny(*LARGE, f"attack.draw={share}")
-    cohorts = [draw(experiment, round) for round in range(1, 30)]
+    cohorts = [draw_cohort(experiment, round) for round in range(1, 30)]
     assert all(len(set(cohort)) == 20 and set(cohort) <= set(range(40)) for cohort in cohorts)
-    assert cohorts == [draw(experiment, round) for round in range(1, 30)]
+    assert cohorts == [draw_cohort(experiment, round) for round in range(1, 30)]
     assert len(set(map(tuple, cohorts))) == len(cohorts)
     assert set().union(*cohorts) == set(range(40))
-    assert draw(tiny(*LARGE, f"attack.draw={share}", "seed=4"), 1) != cohorts[0]
+    assert draw_cohort(tiny(*LARGE, f"attack.draw={share}", "seed=4"), 1) != cohorts[0]
 
 
 def test_an_exact_draw_has_the_same_share_of_attackers_in_every_round(tiny: MakeExperiment) -> None:
@@ -32,7 +32,7 @@ def test_an_exact_draw_has_the_same_share_of_attackers_in_every_round(tiny: Make
 
 def test_the_same_attackers_are_in_every_round_where_that_is_asked(tiny: MakeExperiment) -> None:
     experiment = tiny(*LARGE, "attack.draw=same")
-    cohorts = [draw(experiment, round) for round in range(1, 30)]
+    cohorts = [draw_cohort(experiment, round) for round in range(1, 30)]
     assert {tuple(sorted(set(cohort) & set(range(12)))) for cohort in cohorts} == {tuple(range(6))}
     assert {len(set(cohort)) for cohort in cohorts} == {20}
     assert set().union(*cohorts) == {*range(6), *range(12, 40)}
@@ -47,15 +47,15 @@ def test_a_random_draw_has_as_many_as_come(tiny: MakeExperiment) -> None:
 
 def test_a_place_in_the_cohort_tells_nothing(tiny: MakeExperiment) -> None:
     experiment = tiny(*LARGE)
-    firsts = sum(draw(experiment, round)[0] in malicious_clients(experiment) for round in range(1, 200))
+    firsts = sum(draw_cohort(experiment, round)[0] in select_malicious_clients(experiment) for round in range(1, 200))
     assert 40 < firsts < 80  # 60 expected
 
 
 @pytest.mark.parametrize("malicious", [0.5, 0.9, 1.0])
 def test_a_cohort_of_all_clients_is_all_clients(tiny: MakeExperiment, malicious: float) -> None:
     experiment = tiny("cohort=8", f"attack.malicious={malicious}")
-    assert sorted(draw(experiment, 1)) == list(range(8))
+    assert sorted(draw_cohort(experiment, 1)) == list(range(8))
 
 
 def attackers(experiment: Experiment, round: int) -> int:
-    return len(set(draw(experiment, round)) & set(malicious_clients(experiment)))
+    return len(set(draw_cohort(experiment, round)) & set(select_malicious_clients(experiment)))

@@ -17,18 +17,18 @@ from snowball.defenses import State as LessonState
 from snowball.errors import UpdateError
 from snowball.guard import Guard, Reply
 from snowball.models import MODELS, ModelInfo
-from snowball.records.checkpoint import State
+from snowball.records.checkpoint import RunState
 from snowball.records.run import RunFolder
 from snowball.report import build_rows, find_runs, write_html, write_prose
 from snowball.server import Dropped
 from snowball.sim.engines.base import Engine, train_cohort
-from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.vmap import Stacked
+from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.vmap import VmapEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import build_first_state, forget_lessons, simulate
-from snowball.sim.run import is_finished, run
+from snowball.sim.loop import build_first_state, restore_client_states, simulate
+from snowball.sim.run import is_finished, run_experiment
 from snowball.sim.training.client import LocalTraining
 from snowball.sim.training.client import Reply as ClientReply
 from snowball.updates import Updates
@@ -37,14 +37,14 @@ MakeExperiment = Callable[..., Experiment]
 Record = dict[str, Any]
 
 
-class Diverging(Serial):
+class Diverging(SerialEngine):
     """Trains as `Serial` does, but for some slots of a round's cohort, whose rows are not finite."""
 
     def __init__(self, federation: Federation, slots: Mapping[int, Sequence[int]]) -> None:
         super().__init__(federation)
         self.slots = slots
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, ClientReply]]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, ClientReply]]:
         for slot, reply in super().train(state, cohort, round):
             if slot in self.slots.get(round, ()):
                 reply.row[5:] = torch.nan
@@ -68,7 +68,7 @@ def watch(experiment: Experiment, engine: Any) -> tuple[list[Record], list[Updat
         assert len(malicious) == len(updates)
         seen.append(Updates(updates.values.clone(), updates.examples, updates.clients, updates.layout))
 
-    return list(simulate(Federation.of(experiment), engine, observe=observe)), seen
+    return list(simulate(Federation.build(experiment), engine, observe=observe)), seen
 
 
 def test_a_round_says_who_was_dropped_and_the_run_goes_on(tiny: MakeExperiment) -> None:
@@ -86,11 +86,11 @@ def test_a_round_says_who_was_dropped_and_the_run_goes_on(tiny: MakeExperiment) 
     for column in (second["map"], second["facts"]["scores"]):
         assert [place for place, value in enumerate(column) if value is None] == [1, 3]
     assert second["facts"]["tolerated"] == 0
-    assert timeless(records[:1]) == timeless(watch(tiny("rounds=1", "defense.name=krum"), Serial)[0])
+    assert timeless(records[:1]) == timeless(watch(tiny("rounds=1", "defense.name=krum"), SerialEngine)[0])
 
 
 def test_who_is_dropped_counts_as_not_elected(tiny: MakeExperiment) -> None:
-    (whole,), _ = watch(tiny("rounds=1", "defense.name=fedavg"), Serial)
+    (whole,), _ = watch(tiny("rounds=1", "defense.name=fedavg"), SerialEngine)
     (attacker,) = (place for place, bad in enumerate(whole["malicious"]) if bad)
     others = [place for place in range(5) if place != attacker]
     (record,), _ = watch(tiny("rounds=1", "defense.name=fedavg"), diverging(r1=[attacker, others[0]]))
@@ -100,10 +100,10 @@ def test_who_is_dropped_counts_as_not_elected(tiny: MakeExperiment) -> None:
     assert record["distances"]["benign"] > 0
 
 
-@pytest.mark.parametrize("engine", [partial(Processes, workers=2), Stacked])
+@pytest.mark.parametrize("engine", [partial(ProcessEngine, workers=2), VmapEngine])
 def test_engines_drop_the_same_clients(tiny: MakeExperiment, engine: Any) -> None:
     experiment = tiny("rounds=1", "training.lr=1e6", "defense.name=fedavg")  # clients of one batch take one step
-    (serial,), _ = watch(experiment, Serial)
+    (serial,), _ = watch(experiment, SerialEngine)
     (other,), _ = watch(experiment, engine)
     assert 0 < len(serial["dropped"]) < 5
     assert other["dropped"] == serial["dropped"]
@@ -123,7 +123,7 @@ def test_defenses_that_remember_trust_probe_or_predict_go_on(tiny: MakeExperimen
 
 
 def test_too_few_for_the_defense_leave_the_model_as_it_was(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("rounds=3", "defense.name=krum", "defense.tolerate=2"))
+    federation = Federation.build(tiny("rounds=3", "defense.name=krum", "defense.tolerate=2"))
     state, bases = build_first_state(federation), []
     with closing(simulate(federation, diverging(r2=[0]), state)) as running:
         records = [(record, bases.append(state.base))[0] for record in running]
@@ -146,13 +146,13 @@ def test_a_run_ends_where_the_server_itself_diverges(tiny: MakeExperiment, monke
     monkeypatch.setattr(LocalTraining, "trusted", lambda self, split, base, *_: torch.full_like(base, torch.inf))
     words = r"^training diverged in round 1: the server's own update holds NaN or infinite numbers; try"
     with pytest.raises(UpdateError, match=words):
-        watch(tiny("defense.name=fltrust"), Serial)
+        watch(tiny("defense.name=fltrust"), SerialEngine)
 
 
 @pytest.mark.parametrize("attack", ["ipm", "alie", "min-max", "min-sum", "adaptive", "evasive", "model-replacement"])
 def test_attackers_do_not_look_at_what_is_not_finite(tiny: MakeExperiment, attack: str) -> None:
     experiment = tiny("rounds=1", "defense.name=fedavg", f"attack.name={attack}", "attack.malicious=0.5", "cohort=6")
-    (record,), _ = watch(experiment, Serial)
+    (record,), _ = watch(experiment, SerialEngine)
     attackers = [place for place, bad in enumerate(record["malicious"]) if bad]
     benign = [place for place in range(6) if place not in attackers]
     broken = sorted([attackers[0], benign[0]])
@@ -164,7 +164,7 @@ def test_attackers_do_not_look_at_what_is_not_finite(tiny: MakeExperiment, attac
 
 def test_an_attack_that_overflows_takes_out_its_own_clients_alone(tiny: MakeExperiment) -> None:
     attack = ("attack.name=model-replacement", "attack.scale=1e300", "defense.name=fedavg")
-    records, _ = watch(tiny(*attack), Serial)
+    records, _ = watch(tiny(*attack), SerialEngine)
     for record in records:
         bad = [client for client, infected in zip(record["participants"], record["malicious"], strict=True) if infected]
         assert list(record["dropped"]) == bad
@@ -173,10 +173,10 @@ def test_an_attack_that_overflows_takes_out_its_own_clients_alone(tiny: MakeExpe
 
 def test_a_resumed_run_has_the_same_records(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment, engine = tiny("rounds=4", "defense.name=foolsgold"), diverging(r2=[0], r4=[1, 2])
-    whole = list(run(experiment, tmp_path / "whole", engine))
-    with closing(run(experiment, tmp_path / "parts", engine)) as running:
+    whole = list(run_experiment(experiment, tmp_path / "whole", engine))
+    with closing(run_experiment(experiment, tmp_path / "parts", engine)) as running:
         parts = [next(running) for _ in range(2)]
-    parts += run(experiment, tmp_path / "parts", engine, resume=True)
+    parts += run_experiment(experiment, tmp_path / "parts", engine, resume=True)
     assert timeless(parts) == timeless(whole)
     assert RunFolder.open(tmp_path / "whole").rounds() == whole
     assert is_finished(tmp_path / "whole", experiment)
@@ -184,7 +184,7 @@ def test_a_resumed_run_has_the_same_records(tiny: MakeExperiment, tmp_path: Path
 
 def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=3", "defense.name=krum", "defense.tolerate=2")
-    records = list(run(experiment, tmp_path / "run", diverging(r1=[0], r3=[2])))
+    records = list(run_experiment(experiment, tmp_path / "run", diverging(r1=[0], r3=[2])))
     who = [next(iter(records[round]["dropped"])) for round in (0, 2)]
     summary = RunFolder.open(tmp_path / "run").summary()
     assert summary is not None
@@ -198,7 +198,7 @@ def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: P
 
 
 def test_a_run_in_which_nothing_is_dropped_has_no_word_of_it(tiny: MakeExperiment, tmp_path: Path) -> None:
-    list(run(tiny("rounds=1"), tmp_path / "run"))
+    list(run_experiment(tiny("rounds=1"), tmp_path / "run"))
     folder = RunFolder.open(tmp_path / "run")
     text = (tmp_path / "run" / "rounds.jsonl").read_text() + (tmp_path / "run" / "summary.json").read_text()
     assert '"dropped"' not in text
@@ -216,7 +216,7 @@ class Teaching(FedAvg):
 
 def test_dropped_clients_keep_nothing_of_a_round(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEFENSES, "teaching", Teaching)
-    federation = Federation.of(tiny("rounds=2", "cohort=8", "attack.name=none", "defense.name=teaching"))
+    federation = Federation.build(tiny("rounds=2", "cohort=8", "attack.name=none", "defense.name=teaching"))
     state = build_first_state(federation)
     first, second = simulate(federation, diverging(r1=[0], r2=[1]), state)
     lessons = {client: kept["lessons"] for client, kept in state.clients.items()}
@@ -226,7 +226,9 @@ def test_dropped_clients_keep_nothing_of_a_round(tiny: MakeExperiment, monkeypat
 
 def test_what_dropped_clients_knew_before_stays() -> None:
     memory = {"1": {"new": 1}, "2": {"new": 2}, "3": {"new": 3}}
-    forget_lessons(memory, {"1": {"old": 1}, "4": {"old": 4}}, [Dropped(each, "not-finite", "") for each in "1247"])
+    restore_client_states(
+        memory, {"1": {"old": 1}, "4": {"old": 4}}, [Dropped(each, "not-finite", "") for each in "1247"]
+    )
     assert memory == {"1": {"old": 1}, "3": {"new": 3}}
 
 
@@ -246,14 +248,15 @@ def test_a_guard_makes_the_same_model_of_what_a_cohort_sends(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MODELS, "normed", ModelInfo("", "", Normed))
-    federation = Federation.of(tiny("rounds=1", "model.name=normed", "defense.name=fedavg"))
+    federation = Federation.build(tiny("rounds=1", "model.name=normed", "defense.name=fedavg"))
     state, before = build_first_state(federation), build_first_state(federation)
     (record,) = simulate(federation, diverging(r1=[2]), state)
     cohort = [int(client) for client in record["participants"]]
     sent = train_cohort(Diverging(federation, {1: [2]}), before, cohort, 1)
+    counts = federation.count_examples(cohort).tolist()
     replies = [
         Reply(str(client), examples, {**federation.layout.split(before.base + row), **buffers})
-        for client, examples, row, buffers in zip(cohort, federation.counts(cohort).tolist(), *sent, strict=True)
+        for client, examples, row, buffers in zip(cohort, counts, *sent, strict=True)
     ]
     judgement = Guard(FedAvg())({**federation.layout.split(before.base), **before.buffers}, replies)
     assert [fault["client"] for fault in judgement.entry["dropped"]] == list(record["dropped"])

@@ -13,12 +13,12 @@ from snowball.errors import SettingError, UpdateError
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import PAIRS
 from snowball.records.summary import has_top_down
-from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
-from snowball.sim.federation import Federation, deal
+from snowball.sim.federation import Federation, partition_data
 from snowball.sim.loop import build_first_state, rehearse_round, simulate
-from snowball.sim.round_record import distances
+from snowball.sim.round_record import measure_distances
 from snowball.testing import make_toy_texts
 from snowball.updates import Updates
 
@@ -26,7 +26,7 @@ MakeExperiment = Callable[..., Experiment]
 
 
 def records(experiment: Experiment, **options: Any) -> list[dict[str, Any]]:
-    return list(simulate(Federation.of(experiment), **options))
+    return list(simulate(Federation.build(experiment), **options))
 
 
 def timeless(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_rounds(tiny: MakeExperiment) -> None:
 
 
 def test_a_state_in_the_middle_goes_on_as_if_nothing_had_been(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("rounds=3"))
+    federation = Federation.build(tiny("rounds=3"))
     state = build_first_state(federation)
     running = simulate(federation, state=state)
     first = next(running)
@@ -139,7 +139,7 @@ def test_a_defense_is_told_the_device_that_clients_are_trained_on(
             told.append(context.device)
             return super().__call__(updates, context)
 
-    class Elsewhere(Serial):
+    class Elsewhere(SerialEngine):
         def __init__(self, federation: Federation) -> None:
             super().__init__(federation)
             self.device = "cpu:0"
@@ -157,7 +157,8 @@ def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(ti
 def test_a_defense_that_cannot_train_on_texts_is_refused_before_any_training(tiny: MakeExperiment) -> None:
     experiment = tiny("defense.name=flip", "attack.name=none", "model.name=gru-quarter")
     texts = make_toy_texts(300)
-    federation = Federation(experiment, texts, deal(texts, experiment.data, experiment.seed), None, None)
+    parts = partition_data(texts, experiment.data, experiment.seed)
+    federation = Federation(experiment=experiment, dataset=texts, parts=parts, attack=None, attack_setup=None)
     with pytest.raises(SettingError, match=r"^flip finds triggers in images .*, got samples of shape \(25, 8\)$"):
         list(simulate(federation, engine=pytest.fail))
 
@@ -182,7 +183,7 @@ def test_a_lesson_is_rehearsed_on_two_samples_and_leaves_no_trace(
     LESSONS.clear()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    rehearse_round(Federation.of(tiny("defense.name=teaching")))
+    rehearse_round(Federation.build(tiny("defense.name=teaching")))
     (lesson,) = LESSONS
     assert lesson.labels.tolist() == [0, 1]
     assert lesson.inputs.shape == (2, 1, 28, 28)
@@ -192,7 +193,7 @@ def test_a_lesson_is_rehearsed_on_two_samples_and_leaves_no_trace(
 def test_building_the_first_state_does_not_rehearse(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEFENSES, "teaching", Teaching)
     LESSONS.clear()
-    state = build_first_state(Federation.of(tiny("defense.name=teaching")))
+    state = build_first_state(Federation.build(tiny("defense.name=teaching")))
     assert (state.round, state.defense, state.clients, LESSONS) == (0, None, {}, [])
 
 
@@ -204,7 +205,7 @@ def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> 
 def test_mean_distances_by_hand() -> None:
     rows = torch.tensor([[0.0, 0.0], [30.0, 40.0], [3.0, 4.0], [30.0, 0.0], [0.0, 10.0]])
     products = Updates.from_layers({"w": rows[:, :1], "v": rows[:, 1:]}).products()
-    found = distances(products, [False, True, False, True, False])
+    found = measure_distances(products, [False, True, False, True, False])
     apart = {"benign": 5 + 10 + 45**0.5, "infected": 40}
     between = 50 + 30 + 45 + (27**2 + 4**2) ** 0.5 + (30**2 + 30**2) ** 0.5 + (30**2 + 10**2) ** 0.5
     expected = {"benign": apart["benign"] / 3, "between": between / 6, "infected": apart["infected"]}
@@ -223,7 +224,7 @@ def test_where_there_are_no_two_there_is_no_distance(malicious: list[bool], abse
 
 def test_benign_distances_keep_their_digits_beside_a_huge_row() -> None:
     rows = torch.tensor([[1e-3, 0.0], [0.0, 1e-3], [1e-3, 1e-3], [1e12, -1e12]], dtype=torch.float64)
-    found = distances(Updates.from_layers({"w": rows}).products(), [False, False, False, True])
+    found = measure_distances(Updates.from_layers({"w": rows}).products(), [False, False, False, True])
     assert found["benign"] == pytest.approx((2 + 2**0.5) / 3 * 1e-3, rel=1e-9)
 
 
@@ -242,6 +243,6 @@ def test_recorded_distances_are_those_of_the_updates(tiny: MakeExperiment) -> No
 def test_recorded_distances_do_not_depend_on_the_engine(tiny: MakeExperiment) -> None:
     alone, shared = (
         [record["distances"] for record in records(tiny(), engine=engine)]
-        for engine in (Serial, partial(Processes, workers=2))
+        for engine in (SerialEngine, partial(ProcessEngine, workers=2))
     )
     assert alone == shared

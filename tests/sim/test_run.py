@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from snowball.errors import RunError, SettingError
-from snowball.records.checkpoint import State, save_state
+from snowball.records.checkpoint import RunState, save_state
 from snowball.records.files import read_json, write_json
 from snowball.records.run import RunFolder
 from snowball.records.run_names import ADDED_SETTINGS
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.run import describe, flat, is_finished, run
+from snowball.sim.run import describe_run, is_finished, run_experiment
 
 MakeExperiment = Callable[..., Experiment]
 
@@ -25,7 +25,7 @@ def timeless(path: Path) -> list[dict[str, Any]]:
 
 def test_a_run_leaves_its_whole_folder(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=1")
-    records = list(run(experiment, tmp_path / "run"))
+    records = list(run_experiment(experiment, tmp_path / "run"))
     folder = RunFolder.open(tmp_path / "run")
     assert folder.rounds() == records
     assert Experiment.parse(folder.run["settings"]) == experiment
@@ -37,7 +37,7 @@ def test_a_run_leaves_its_whole_folder(tiny: MakeExperiment, tmp_path: Path) -> 
 
 
 def test_a_run_records_what_its_trigger_looks_like(tiny: MakeExperiment) -> None:
-    record = describe(Federation.of(tiny("attack.name=dba", "attack.target=5", "attack.trigger=white-square")))[
+    record = describe_run(Federation.build(tiny("attack.name=dba", "attack.target=5", "attack.trigger=white-square")))[
         "trigger"
     ]
     assert (record["name"], record["data"], record["target"]) == ("white-square", "mnist-sample", 5)
@@ -48,11 +48,11 @@ def test_a_run_records_what_its_trigger_looks_like(tiny: MakeExperiment) -> None
 
 @pytest.mark.parametrize("attack", ["none", "ipm", "edge-case"])
 def test_where_there_is_no_trigger_none_is_recorded(tiny: MakeExperiment, attack: str) -> None:
-    assert describe(Federation.of(tiny(f"attack.name={attack}")))["trigger"] is None
+    assert describe_run(Federation.build(tiny(f"attack.name={attack}")))["trigger"] is None
 
 
 def stop_after(rounds: int, experiment: Experiment, path: Path) -> None:
-    running = run(experiment, path)
+    running = run_experiment(experiment, path)
     for _ in range(rounds):
         next(running)
     running.close()  # type: ignore[attr-defined]
@@ -60,10 +60,10 @@ def stop_after(rounds: int, experiment: Experiment, path: Path) -> None:
 
 def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=3")
-    list(run(experiment, tmp_path / "whole"))
+    list(run_experiment(experiment, tmp_path / "whole"))
     stop_after(2, experiment, tmp_path / "stopped")
     assert not is_finished(tmp_path / "stopped", experiment)
-    assert [record["round"] for record in run(experiment, tmp_path / "stopped", resume=True)] == [3]
+    assert [record["round"] for record in run_experiment(experiment, tmp_path / "stopped", resume=True)] == [3]
     assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
 
 
@@ -73,10 +73,10 @@ def test_a_bounded_history_in_many_files_is_resumed_exactly(
 ) -> None:
     monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 1)
     experiment = tiny("rounds=4", f"defense.name={defense}", "defense.remember=6")
-    list(run(experiment, tmp_path / "whole"))
+    list(run_experiment(experiment, tmp_path / "whole"))
     stop_after(2, experiment, tmp_path / "stopped")
     assert len(list((tmp_path / "stopped" / "checkpoint" / "tensors").iterdir())) > 6
-    list(run(experiment, tmp_path / "stopped", resume=True))
+    list(run_experiment(experiment, tmp_path / "stopped", resume=True))
     assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
     ends = [contents(tmp_path / name / "checkpoint") for name in ("whole", "stopped")]
     assert {path.name: content for path, content in ends[0].items()} == {
@@ -89,23 +89,23 @@ def test_what_the_checkpoint_does_not_know_is_done_again(tiny: MakeExperiment, t
     stop_after(1, experiment, tmp_path / "run")
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path / "run" / "checkpoint", kept)
-    list(run(experiment, tmp_path / "run", resume=True))
+    list(run_experiment(experiment, tmp_path / "run", resume=True))
     expected = timeless(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     shutil.copytree(kept, tmp_path / "run" / "checkpoint")  # as if killed between record and checkpoint
-    assert [record["round"] for record in run(experiment, tmp_path / "run", resume=True)] == [2]
+    assert [record["round"] for record in run_experiment(experiment, tmp_path / "run", resume=True)] == [2]
     assert timeless(tmp_path / "run") == expected
 
 
 def test_resuming_what_never_started_starts_it(tiny: MakeExperiment, tmp_path: Path) -> None:
-    assert [record["round"] for record in run(tiny("rounds=1"), tmp_path / "new", resume=True)] == [1]
+    assert [record["round"] for record in run_experiment(tiny("rounds=1"), tmp_path / "new", resume=True)] == [1]
 
 
 def test_resuming_with_other_settings_names_them(tiny: MakeExperiment, tmp_path: Path) -> None:
     stop_after(1, tiny(), tmp_path / "run")
     with pytest.raises(RunError) as caught:
-        list(run(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
-    assert "was started with seed = 3 and not 4, training.epochs = 1 and not 2: resume it with" in str(caught.value)
+        list(run_experiment(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
+    assert "was started with seed = 3, not 4, training.epochs = 1, not 2: resume it with" in str(caught.value)
 
 
 def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(
@@ -132,14 +132,14 @@ def test_a_run_that_lost_rounds_is_not_resumed(
 ) -> None:
     experiment = tiny()
     if finished:
-        list(run(experiment, tmp_path))
+        list(run_experiment(experiment, tmp_path))
     else:
         stop_after(1, experiment, tmp_path)
     harm(tmp_path / "rounds.jsonl")
     before = contents(tmp_path)
     assert not is_finished(tmp_path, experiment)
     with pytest.raises(RunError, match=r"rounds\.jsonl does not hold all of rounds 1 to [12], .* remove the folder to"):
-        list(run(experiment, tmp_path, resume=True))
+        list(run_experiment(experiment, tmp_path, resume=True))
     assert contents(tmp_path) == before
 
 
@@ -149,10 +149,10 @@ def contents(path: Path) -> dict[Path, bytes]:
 
 def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
     stop_after(1, tiny(), tmp_path)
-    save_state(State(0, torch.zeros(7)), tmp_path / "checkpoint")
+    save_state(RunState(0, torch.zeros(7)), tmp_path / "checkpoint")
     before = contents(tmp_path)
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of this run: its model"):
-        list(run(tiny(), tmp_path, resume=True))
+        list(run_experiment(tiny(), tmp_path, resume=True))
     assert contents(tmp_path) == before
 
 
@@ -162,7 +162,7 @@ def test_a_run_without_settings_is_not_resumed(
 ) -> None:
     RunFolder.create(tmp_path, description)
     with pytest.raises(RunError, match=r"run\.json holds no settings"):
-        list(run(tiny(), tmp_path, resume=True))
+        list(run_experiment(tiny(), tmp_path, resume=True))
 
 
 def test_resuming_without_run_json_names_it(tiny: MakeExperiment, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_resuming_without_run_json_names_it(tiny: MakeExperiment, tmp_path: Path
     (tmp_path / "run.json").unlink()
     before = contents(tmp_path)
     with pytest.raises(RunError, match=r"has a rounds\.jsonl and no run\.json"):
-        list(run(tiny(), tmp_path, resume=True))
+        list(run_experiment(tiny(), tmp_path, resume=True))
     assert contents(tmp_path) == before
 
 
@@ -185,27 +185,27 @@ def test_what_no_round_could_satisfy_is_refused_before_there_is_a_folder(
     tiny: MakeExperiment, tmp_path: Path, assignment: str, sentence: str
 ) -> None:
     with pytest.raises(SettingError, match=sentence):
-        list(run(tiny(assignment), tmp_path / "run"))
+        list(run_experiment(tiny(assignment), tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=1")
-    list(run(experiment, tmp_path / "run"))
+    list(run_experiment(experiment, tmp_path / "run"))
     before = timeless(tmp_path / "run")
     with pytest.raises(RunError, match="already holds a run"):
-        list(run(tiny("rounds=1", "seed=4"), tmp_path / "run"))
+        list(run_experiment(tiny("rounds=1", "seed=4"), tmp_path / "run"))
     assert timeless(tmp_path / "run") == before
-    list(run(tiny("rounds=1", "seed=4"), tmp_path / "run", overwrite=True))
+    list(run_experiment(tiny("rounds=1", "seed=4"), tmp_path / "run", overwrite=True))
     assert timeless(tmp_path / "run") != before
 
 
 def test_flat_names_nested_settings() -> None:
-    assert flat({"a": 1, "b": {"c": {"d": [2]}}}) == {"a": 1, "b.c.d": [2]}
+    assert flatten_settings({"a": 1, "b": {"c": {"d": [2]}}}) == {"a": 1, "b.c.d": [2]}
 
 
 def test_nothing_of_a_run_is_a_pickle(tiny: MakeExperiment, tmp_path: Path) -> None:
-    list(run(tiny("rounds=1"), tmp_path))
+    list(run_experiment(tiny("rounds=1"), tmp_path))
     files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
     assert files == {"run.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"}
     json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))

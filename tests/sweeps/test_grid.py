@@ -15,7 +15,7 @@ from snowball.report.figure_spec import parse_figure
 from snowball.report.sweeps import METRICS, read_published_numbers
 from snowball.settings import parse_assignment
 from snowball.sim.experiment import Experiment
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 from snowball.sweeps.grid import Grid, describe_grids, format_toml, name_run, read_grid
 
 MakeExperiment = Callable[..., Experiment]
@@ -54,7 +54,7 @@ def test_a_block_is_the_product_of_its_axes(tmp_path: Path) -> None:
 
 def test_every_run_is_what_run_would_make_of_the_same_settings(tmp_path: Path) -> None:
     run = grid_in(tmp_path, SMALL).runs[0]
-    assert run.experiment == load("demo", ["defense.name=krum", "training.epochs=1", "seed=1"])
+    assert run.experiment == load_experiment("demo", ["defense.name=krum", "training.epochs=1", "seed=1"])
     assert run.experiment.defense.own["variant"] == "published"  # from the preset's section of that peer
 
 
@@ -109,7 +109,7 @@ INSIDE = (
 def test_a_setting_that_was_added_later_renames_only_the_runs_that_use_it(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, name: str, default: str, other: str
 ) -> None:
-    unaware = without(tiny(f"defense.name={name}", default).settings(), {*ADDED_SETTINGS, "ballot_floor"})
+    unaware = without(tiny(f"defense.name={name}", default).dump_settings(), {*ADDED_SETTINGS, "ballot_floor"})
     digest = hashlib.sha256(json.dumps(unaware, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     monkeypatch.setitem(ADDED_SETTINGS, "ballot_floor", 0.5)
     assert name_run(tiny(f"defense.name={name}", default)) == f"mnist-sample-cba-{name}-3-{digest[:8]}"
@@ -331,7 +331,7 @@ def test_the_defaults_are_compared_with_runs_of_the_tables(shipped: dict[str, Gr
 
 
 def test_shipped_grids_train_as_their_family_does(shipped: dict[str, Grid]) -> None:
-    own = {name: load(name) for name in describe_presets() if name != "demo"}
+    own = {name: load_experiment(name) for name in describe_presets() if name != "demo"}
     for name, grid in shipped.items():
         family = name.partition("/")[0]
         for run in grid.runs:

@@ -10,7 +10,7 @@ from tiny_grids import FINE, block
 from snowball.errors import RunError
 from snowball.records.sweep import read_manifest
 from snowball.sim.engines.ray_cluster import require_cluster
-from snowball.sim.run import run
+from snowball.sim.run import run_experiment
 from snowball.sweeps import lock
 from snowball.sweeps.grid import Grid, PlannedRun, read_grid
 from snowball.sweeps.lock import exclusive_lock, shared_lock
@@ -35,7 +35,7 @@ class Pretending:
                 yield JobEvent(each, 1, 1.0)
                 fault = "it could not" if each.experiment.defense.name in self.failing else ""
                 if not fault:
-                    list(run(each.experiment, folder / each.name))
+                    list(run_experiment(each.experiment, folder / each.name))
                 yield JobEvent(each, 2, 1.0, True, fault)
         finally:
             self.closed = True
@@ -100,7 +100,7 @@ def test_where_nothing_failed_nothing_is_said(grid: Grid, tmp_path: Path) -> Non
 def test_a_run_that_succeeded_elsewhere_has_not_failed(grid: Grid, tmp_path: Path) -> None:
     first = grid.runs[0]
     (tmp_path / "failed.json").write_text(json.dumps({first.name: "once"}), encoding="utf-8")
-    list(run(first.experiment, tmp_path / first.name))
+    list(run_experiment(first.experiment, tmp_path / first.name))
     plan = prepare_sweep(grid, tmp_path)
     assert (plan.done, plan.skipped, plan.failed) == ((first,), (), {})
     assert failed(tmp_path) == {}
@@ -119,24 +119,24 @@ def test_a_folder_that_holds_another_run_or_none_to_be_read_has_failed_and_the_o
     grid: Grid, tmp_path: Path
 ) -> None:
     one, other, torn, last = grid.runs
-    list(run(other.experiment, tmp_path / one.name))
+    list(run_experiment(other.experiment, tmp_path / one.name))
     (tmp_path / torn.name).mkdir()
     (tmp_path / torn.name / "run.json").write_text('{"sett', encoding="utf-8")
     plan = prepare_sweep(grid, tmp_path)
     assert (plan.skipped, plan.waiting) == ((one, torn), (other, last))
     list(run_sweep(plan, tmp_path, Pretending()))
     assert set(failed(tmp_path)) == {one.name, torn.name}
-    assert f"{one.name} was started with seed = 2 and not 1: " in failed(tmp_path)[one.name]
+    assert f"{one.name} was started with seed = 2, not 1: " in failed(tmp_path)[one.name]
     assert "run.json is not valid JSON" in failed(tmp_path)[torn.name]
 
 
 def test_a_run_whose_summary_is_of_another_version_gets_a_new_one(grid: Grid, tmp_path: Path) -> None:
     first = grid.runs[0]
-    list(run(first.experiment, tmp_path / first.name))
+    list(run_experiment(first.experiment, tmp_path / first.name))
     summary = (tmp_path / first.name / "summary.json").read_bytes()
     (tmp_path / first.name / "summary.json").write_text("{}", encoding="utf-8")
     assert first in prepare_sweep(grid, tmp_path).waiting
-    assert list(run(first.experiment, tmp_path / first.name, resume=True)) == []
+    assert list(run_experiment(first.experiment, tmp_path / first.name, resume=True)) == []
     assert (tmp_path / first.name / "summary.json").read_bytes() == summary
     assert first in prepare_sweep(grid, tmp_path).done
 
@@ -223,7 +223,7 @@ def test_the_address_of_a_cluster_that_does_not_answer_is_refused() -> None:
     with socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with pytest.raises(RunError, match=rf"^--address {address} is no Ray cluster: "):
+        with pytest.raises(RunError, match=rf"^--address {address} is not a Ray cluster: "):
             require_cluster(address, f"--address {address}")
         listening.listen()
         require_cluster(address, "it answers")

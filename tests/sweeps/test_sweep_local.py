@@ -14,8 +14,8 @@ import pytest
 from tiny_grids import FINE, IMPOSSIBLE, REFUSED, block
 
 from snowball.records.run import RunFolder
-from snowball.sim.engines.forkserver import warm
-from snowball.sim.run import is_finished, run
+from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.executors.local import LocalExecutor, leave_with_parent, start_job
 from snowball.sweeps.grid import PlannedRun, read_grid
 from snowball.sweeps.lock import LOCK_FILE, exclusive_lock
@@ -52,7 +52,7 @@ def timeless(out: Path) -> dict[str, list[dict[str, Any]]]:
 def expected(grid: Path, out: Path) -> dict[str, list[dict[str, Any]]]:
     """The same of runs one after the other in this process."""
     for planned in read_grid(grid).runs:
-        list(run(planned.experiment, out / planned.name))
+        list(run_experiment(planned.experiment, out / planned.name))
     return timeless(out)
 
 
@@ -99,7 +99,7 @@ def test_a_process_that_is_killed_is_a_sentence(fine: Path, tmp_path: Path) -> N
 
 def test_a_fault_nobody_foresaw_is_a_sentence_with_its_kind(fine: Path, tmp_path: Path) -> None:
     planned = first_of(fine)
-    RunFolder.create(tmp_path / planned.name, {"settings": planned.experiment.settings()})
+    RunFolder.create(tmp_path / planned.name, {"settings": planned.experiment.dump_settings()})
     (tmp_path / planned.name / "checkpoint").write_text("no folder", encoding="utf-8")
     *_, last = LocalExecutor(1)([planned], tmp_path)
     assert last.ended
@@ -107,7 +107,7 @@ def test_a_fault_nobody_foresaw_is_a_sentence_with_its_kind(fine: Path, tmp_path
 
 
 def test_a_process_ends_with_its_parent_even_in_a_long_round() -> None:
-    context = warm()
+    context = start_forkserver()
     ours, theirs = context.Pipe()
     process = context.Process(target=leave_with_parent, args=(theirs,), daemon=True)
     process.start()

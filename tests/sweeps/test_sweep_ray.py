@@ -13,7 +13,7 @@ import pytest
 from tiny_grids import IMPOSSIBLE, REFUSED, block
 
 from snowball.records.run import RunFolder
-from snowball.sim.run import is_finished, run
+from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.grid import read_grid
 
 pytest.importorskip("ray", reason="ray is not installed: `make test-flower` has an environment for it")
@@ -65,7 +65,7 @@ def test_runs_come_back_as_they_are_played_here(grid: Path, tmp_path: Path) -> N
     assert json.loads((out / "failed.json").read_text(encoding="utf-8")) == {runs[0].name: REFUSED}
     assert f"{runs[0].name} failed: {REFUSED}\n" in output
     for planned in runs[1:]:
-        list(run(planned.experiment, tmp_path / "here" / planned.name))
+        list(run_experiment(planned.experiment, tmp_path / "here" / planned.name))
         assert is_finished(out / planned.name, planned.experiment)
         assert timeless(out / planned.name) == timeless(tmp_path / "here" / planned.name)
         assert {file.name for file in (out / planned.name).iterdir()} == {"run.json", "rounds.jsonl", "summary.json"}
@@ -94,5 +94,5 @@ def test_an_address_where_no_cluster_answers_is_refused(grid: Path, tmp_path: Pa
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         code, _, errors = finish(begin(grid, tmp_path / "out", "--address", address))
     assert code == 2
-    assert errors.startswith(f"snowball: --address '{address}' is no Ray cluster: ")
+    assert errors.startswith(f"snowball: --address '{address}' is not a Ray cluster: ")
     assert errors.count("\n") == 1

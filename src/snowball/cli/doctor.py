@@ -11,8 +11,8 @@ import torch
 from snowball.data import DATASETS, load_dataset, locate_dataset
 from snowball.data.io.locate import get_cache_folder
 from snowball.errors import SnowballError
-from snowball.sim.engines.processes import cores
-from snowball.sim.run import versions
+from snowball.sim.engines.processes import count_cores
+from snowball.sim.run import collect_versions
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ def run_check(name: str, check: Callable[[], str]) -> Finding:
 
 def describe_versions() -> str:
     """List the versions that results depend on."""
-    return ", ".join(f"{name} {version}" for name, version in versions().items())
+    return ", ".join(f"{name} {version}" for name, version in collect_versions().items())
 
 
 def describe_processors() -> str:
     """Count cores, threads and GPUs."""
     gpu = "a GPU" if torch.cuda.is_available() else "no GPU"
-    return f"{cores()} cores, {torch.get_num_threads()} torch threads, {gpu}"
+    return f"{count_cores()} cores, {torch.get_num_threads()} torch threads, {gpu}"
 
 
 def check_dataset(name: str) -> str:

@@ -10,7 +10,7 @@ import typer
 from snowball.cli.application import EXIT_STOPPED, Out, app
 from snowball.cli.reports import show_table
 from snowball.errors import SettingError
-from snowball.sim.engines.choice import Device, EngineName, choose
+from snowball.sim.engines.choice import Device, EngineName, choose_engine
 
 if TYPE_CHECKING:
     from snowball.records.rounds import RoundRecord
@@ -26,14 +26,14 @@ def run_demo(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing demo in the folder.")] = False,
 ) -> None:
     """Compare FedAvg and Snowball on the shipped sample, in minutes."""
-    engine = choose(EngineName.processes)
+    engine = choose_engine(EngineName.processes)
     from snowball.report import write_html
-    from snowball.sim.presets import load
+    from snowball.sim.presets import load_experiment
 
     folder = out or Path("runs") / f"demo-{seed}"
     for defense in ("fedavg", "snowball"):
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
-        experiment = load("demo", [f"seed={seed}", f"defense.name={defense}"])
+        experiment = load_experiment("demo", [f"seed={seed}", f"defense.name={defense}"])
         run_to_end(experiment, folder / defense, engine, True, overwrite)
     folders = show_table([folder / "fedavg", folder / "snowball"])
     write_html(folders, folder / "report.html")
@@ -63,11 +63,11 @@ def run_experiment(
     """Run one experiment."""
     if resume and overwrite:
         raise SettingError("--resume continues a run and --overwrite replaces it: give only one of them")
-    chosen = choose(engine, device, workers, chunk)
+    chosen = choose_engine(engine, device, workers, chunk)
     from snowball.records.presets import describe_presets
-    from snowball.sim.presets import load
+    from snowball.sim.presets import load_experiment
 
-    experiment = load(source, assignments or ())
+    experiment = load_experiment(source, assignments or ())
     name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
     folder = out or Path("runs") / f"{name}-{experiment.seed}"
     run_to_end(experiment, folder, chosen, resume, overwrite)
@@ -78,12 +78,12 @@ def run_to_end(
     experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
 ) -> None:
     """Run an experiment to its end and show its progress."""
-    from snowball.sim.run import is_finished, run
+    from snowball.sim.run import is_finished, run_experiment
 
     if resume and not overwrite and is_finished(folder, experiment):
         typer.echo(f"{folder} already has all of its {experiment.rounds} rounds")
         return
-    rounds = run(experiment, folder, engine, resume and not overwrite, overwrite)
+    rounds = run_experiment(experiment, folder, engine, resume and not overwrite, overwrite)
     try:
         show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:

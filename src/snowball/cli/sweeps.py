@@ -68,13 +68,13 @@ def choose_executor(engine: SweepEngine, jobs: int | None, address: str | None) 
         return RayExecutor(jobs, address)
     if address is not None:
         raise SettingError(f"--address {address} needs --engine ray, not {engine}")
-    from snowball.sim.engines.forkserver import warm
+    from snowball.sim.engines.forkserver import start_forkserver
 
-    warm()  # imports torch for the runs, while this process imports its own
-    from snowball.sim.engines.processes import cores
+    start_forkserver()  # imports torch for the runs, while this process imports its own
+    from snowball.sim.engines.processes import count_cores
     from snowball.sweeps.executors.local import LocalExecutor
 
-    return LocalExecutor(jobs or cores())
+    return LocalExecutor(jobs or count_cores())
 
 
 def refuse_unshowable(grid: "Grid", folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The settings of one run: read from TOML, checked once, written whole into run.json."""
+"""Settings of one run: read from TOML, checked once, and written in full into run.json."""
 
 from collections import ChainMap
 from collections.abc import Collection, Mapping
@@ -18,32 +18,30 @@ from snowball.registry import suggest_name
 from snowball.settings import Choice, Section, Settings, Table, describe_fault, make_known_validator
 
 
-def no_attack() -> None:
-    """Nobody attacks."""
+def make_no_attack() -> None:
+    """Return no attack: all clients are benign."""
 
 
 class DataSettings(Choice):
-    """What is learnt from, and how it is spread over the clients; further settings belong to the partition."""
+    """Data set and its partition among the clients; further settings belong to the partition."""
 
     chooser: ClassVar[str] = "data.partition"
     table: ClassVar[Table] = PARTITIONS
     name: Annotated[str, make_known_validator("data.name", DATASETS)]
     clients: int = Field(ge=1)
     partition: str = "dirichlet-plain"
-    examples: int | None = Field(default=None, ge=1)  # so many of the training examples, at random
-    tokeniser: Annotated[str, make_known_validator("data.tokeniser", TOKENISERS)] = (
-        DEFAULT_TOKENISER  # cuts texts into words
-    )
+    examples: int | None = Field(default=None, ge=1)  # training examples to use, drawn at random; all by default
+    tokeniser: Annotated[str, make_known_validator("data.tokeniser", TOKENISERS)] = DEFAULT_TOKENISER
 
 
 class ModelSettings(Section):
-    """What is trained."""
+    """Model to train."""
 
     name: Annotated[str, make_known_validator("model.name", MODELS)]
 
 
 class TrainingSettings(Section):
-    """How a client trains: SGD with momentum that starts anew each round."""
+    """Local training by SGD; its momentum starts at zero in every round."""
 
     epochs: int = Field(default=5, ge=1)
     batch: int = Field(default=10, ge=1)
@@ -52,51 +50,51 @@ class TrainingSettings(Section):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=5e-4, ge=0, allow_inf_nan=False)
 
-    def rate(self, round: int) -> float:
-        """The learning rate of a round, counted from 1: as published, the first has decayed already."""
+    def compute_rate(self, round: int) -> float:
+        """Return the learning rate of a round, counted from 1; as published, it has already decayed in the first."""
         return self.lr * self.decay**round
 
 
 class AttackSettings(Choice):
-    """Who attacks, and how; further settings belong to the attack."""
+    """Attack, and the clients and rounds that it uses; further settings belong to the attack."""
 
     chooser: ClassVar[str] = "attack.name"
-    table: ClassVar[Table] = ChainMap({"none": no_attack}, ATTACKS)  # type: ignore[arg-type]
+    table: ClassVar[Table] = ChainMap({"none": make_no_attack}, ATTACKS)  # type: ignore[arg-type]
     name: str = "none"
-    malicious: float = Field(default=0.2, ge=0, le=1)  # share of the clients
-    draw: Literal["exact", "same", "random"] = "exact"  # the share of every cohort; the same clients; as it comes
+    malicious: float = Field(default=0.2, ge=0, le=1)  # share of all clients
+    draw: Literal["exact", "same", "random"] = "exact"  # a fixed share; that share, always the same; chance
     first_round: int = Field(default=1, ge=1)
     last_round: int | None = Field(default=None, ge=1)
-    share_of_rounds: float = Field(default=1, gt=0, le=1)  # of those from first to last, at random
+    share_of_rounds: float = Field(default=1, gt=0, le=1)  # share of the rounds from first to last, drawn at random
 
-    def attackers(self, clients: int) -> int:
-        """Attackers among so many clients."""
+    def count_attackers(self, clients: int) -> int:
+        """Return how many of this many clients are malicious."""
         return 0 if self.name == "none" else floor(round(self.malicious * clients, 9))
 
     def build(self) -> Attack | None:
-        """The attack, if there is one."""
+        """Build the attack; None if nobody attacks."""
         attack: Attack | None = self.table[self.name](**self.own)
         return attack
 
 
 class DefenseSettings(Choice):
-    """Who is let into the average; further settings belong to the defense."""
+    """Defense of the server; further settings belong to the defense."""
 
     chooser: ClassVar[str] = "defense.name"
     table: ClassVar[Table] = DEFENSES
     name: str
 
     def build(self, malicious: Collection[str] = frozenset()) -> Defense:
-        """The defense; only one that has a field for it is told who is malicious."""
+        """Build the defense; it learns who is malicious only if it has a field for that."""
         return assemble_defense(self.name, self.own, malicious)
 
 
 class Experiment(Section):
-    """Everything that decides a run's results."""
+    """All settings that determine the results of a run."""
 
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(ge=1)
-    cohort: int = Field(ge=1)  # clients a round
+    cohort: int = Field(ge=1)  # clients per round
     data: DataSettings
     model: ModelSettings
     training: TrainingSettings = TrainingSettings()
@@ -104,30 +102,31 @@ class Experiment(Section):
     defense: DefenseSettings
 
     @model_validator(mode="after")
-    def agree(self) -> Self:
-        """Refuse settings that contradict each other, and what attack and defense themselves refuse."""
+    def refuse_contradictions(self) -> Self:
+        """Refuse settings that contradict each other or that the attack or the defense refuses."""
         groups = {"data.clients": self.data.clients, "cohort": self.cohort}
         if self.cohort > self.data.clients:
             raise SettingError(f"cohort = {self.cohort} is more than data.clients = {self.data.clients}")
         if self.attack.draw == "random":
             del groups["cohort"]
         for name, size in groups.items():
-            if self.attack.build() and self.attack.malicious > 0 and not self.attack.attackers(size):
-                raise SettingError(f"attack.malicious = {self.attack.malicious} of {name} = {size} is nobody")
+            if self.attack.build() and self.attack.malicious > 0 and not self.attack.count_attackers(size):
+                share = f"attack.malicious = {self.attack.malicious} of {name} = {size}"
+                raise SettingError(f"{share} rounds down to 0 clients")
         self.defense.build()
         return self
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> Self:
-        """The experiment of these settings; a fault is one sentence."""
+        """Check settings and build the experiment; an error is one sentence."""
         refuse_unknown(settings)
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
             raise SettingError(describe_fault(error)) from error
 
-    def settings(self) -> Settings:
-        """All settings, defaults too, as plain JSON that `parse` reads."""
+    def dump_settings(self) -> Settings:
+        """Return all settings including defaults, as plain JSON that `parse` reads."""
         return self.model_dump(mode="json")
 
 
@@ -140,11 +139,11 @@ SECTIONS: dict[str, type[Section]] = {
 }
 
 CHOICES = {section.chooser: section for section in SECTIONS.values() if issubclass(section, Choice)}
-"""The sections in which something is chosen by name, by the setting that chooses."""
+"""Sections in which one setting chooses an implementation by name, by that setting."""
 
 
 def refuse_unknown(settings: Mapping[str, Any]) -> None:
-    """Refuse a setting or a section that does not exist; a `Choice` looks after its own."""
+    """Refuse a setting or a section that does not exist; a `Choice` checks its own settings."""
     for name in settings:
         if name not in Experiment.model_fields:
             raise SettingError(f"{name} is not a setting{suggest_name(name, Experiment.model_fields)}")

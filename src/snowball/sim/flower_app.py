@@ -1,4 +1,4 @@
-"""The simulator as an app for Flower: any SuperNode trains any client, and the server runs the experiment."""
+"""Flower app of the simulator: any SuperNode trains any client, and the server runs the experiment."""
 
 from functools import partial
 from logging import getLogger
@@ -8,9 +8,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from snowball.errors import SettingError
-from snowball.sim.engines.flower import OverGrid, client_app
-from snowball.sim.presets import load
-from snowball.sim.run import run
+from snowball.sim.engines.flower import GridEngine, client_app
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import run_experiment
 
 __all__ = ["client_app", "server_app"]
 
@@ -20,11 +20,11 @@ server_app = ServerApp()
 
 
 @server_app.main()
-def main(grid: Grid, context: Context) -> None:
-    """Run the experiment that the app's settings name: `preset`, `set`, `out`."""
+def run_app(grid: Grid, context: Context) -> None:
+    """Run the experiment that the app's settings `preset`, `set` and `out` describe."""
     preset, out = (str(context.run_config.get(name, "")) for name in ("preset", "out"))
     if not (preset and out):
-        raise SettingError(f"the app's settings are to name a preset and a folder: preset = {preset!r}, out = {out!r}")
-    experiment = load(preset, str(context.run_config.get("set", "")).split())
-    for record in run(experiment, Path(out).expanduser(), partial(OverGrid, grid=grid), resume=True):
+        raise SettingError(f"the app needs a preset and a folder, got preset = {preset!r}, out = {out!r}")
+    experiment = load_experiment(preset, str(context.run_config.get("set", "")).split())
+    for record in run_experiment(experiment, Path(out).expanduser(), partial(GridEngine, grid=grid), resume=True):
         logger.info("round %d of %d is in %s", record["round"], experiment.rounds, out)

@@ -1,4 +1,4 @@
-"""The rounds of a federation, one after the other."""
+"""Loop over the rounds of a federation: train, judge, evaluate, record."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
@@ -11,30 +11,29 @@ from torch import Tensor
 from snowball.buffers import Buffers, buffers_of
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
-from snowball.records.checkpoint import Memory, State
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import RoundRecord
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
-from snowball.sim.cohort import draw, malicious_clients
-from snowball.sim.engines.base import Engine, Replies, one_thread, train_cohort
-from snowball.sim.engines.serial import Serial
+from snowball.sim.cohort import draw_cohort, select_malicious_clients
+from snowball.sim.engines.base import Engine, Replies, train_cohort, use_one_thread
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.round_record import election, times
-from snowball.sim.training.client import LocalTraining, School
+from snowball.sim.round_record import describe_election
+from snowball.sim.training.client import DefendedTraining, LocalTraining
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
-from snowball.sim.training.malicious import craft
+from snowball.sim.training.malicious import craft_updates
 from snowball.updates import Layout, Updates
 
 Observer = Callable[[Updates, Sequence[bool], int], None]
-"""Sees a round's updates, which of them are malicious, and the round; it copies what it wants to keep."""
+"""Callback with a round's updates, which of them are malicious, and the round; it must copy what it keeps."""
 
 
 def simulate(
     federation: Federation,
-    engine: Callable[[Federation], Engine] = Serial,
-    state: State | None = None,
+    engine: Callable[[Federation], Engine] = SerialEngine,
+    state: RunState | None = None,
     observe: Observer | None = None,
 ) -> Generator[RoundRecord]:
     """Run the rounds that follow `state`, update it after each of them, and yield one record per round.
@@ -48,50 +47,51 @@ def simulate(
     defense = build_defense(experiment)
     with engine(federation) as running:
         model = FederatedModel(federation, running.device)
-        Layout.of(model.buffers).check(state.buffers, "the state to go on from")
+        Layout.of(model.buffers).check(state.buffers, "the state to continue from")
         model.buffers = state.buffers
-        server = trusted_training(federation, defense, running.device)
+        train_trusted = prepare_trusted_training(federation, defense, running.device)
         evaluate = Evaluation(federation, model, defense, running)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
-            cohort, known = draw(experiment, round), dict(state.clients)
+            cohort, former_states = draw_cohort(experiment, round), dict(state.clients)
             replies = train_cohort(running, state, cohort, round)
-            with one_thread():
-                craft(federation, replies.rows, cohort, state.base, round)
-                trusted = server(state.base, state.buffers, round) if server else None
+            with use_one_thread():
+                craft_updates(federation, replies.rows, cohort, state.base, round)
+                trusted = train_trusted(state.base, state.buffers, round) if train_trusted else None
                 trained = perf_counter()
                 context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model)
                 context = replace(context, trusted=trusted, device=running.device)
-                received = receive(federation, replies, cohort)
-                outcome = judge(received, defense, context, state.buffers, experiment.training.lr)
+                received = receive_replies(federation, replies, cohort)
+                outcome = judge_replies(received, defense, context, state.buffers, experiment.training.lr)
                 judged = perf_counter()
                 state.round, state.base, state.defense = round, outcome.base, outcome.state
                 state.buffers = model.buffers = outcome.buffers
-                forget_lessons(state.clients, known, outcome.dropped)
+                restore_client_states(state.clients, former_states, outcome.dropped)
                 accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
-                malicious = {str(client): federation.attacks(client, round) for client in cohort}
+                malicious = {str(client): federation.is_attacking(client, round) for client in cohort}
                 if observe:
                     observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
-                record = {"round": round, **accuracies, **election(malicious, outcome)}
+                record = {"round": round, **accuracies, **describe_election(malicious, outcome)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
             yield replace_non_finite({**record, "seconds": seconds | times(outcome.facts)})
 
 
-def trusted_training(
+def prepare_trusted_training(
     federation: Federation, defense: Defense, device: str = "cpu"
 ) -> Callable[[Tensor, Buffers, int], Tensor] | None:
-    """What trains the server's own update in a round, where the defense wants one."""
+    """Return a function that trains the server's own update; None if the defense does not want one."""
     if not isinstance(defense, TrustingDefense):
         return None
-    return partial(LocalTraining(federation, device).trusted, federation.trusted(defense.trusted_examples))
+    samples = federation.select_trusted_samples(defense.trusted_examples)
+    return partial(LocalTraining(federation, device).train_trusted, samples)
 
 
-def build_first_state(federation: Federation) -> State:
+def build_first_state(federation: Federation) -> RunState:
     """Build the state of a run before its first round, with the untrained model."""
-    model = federation.model()
+    model = federation.build_model()
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    return State(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
+    return RunState(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
 
 
 def rehearse_round(federation: Federation) -> None:
@@ -100,46 +100,46 @@ def rehearse_round(federation: Federation) -> None:
     Settings that they would refuse in a later round are refused here, before any work is done.
     """
     experiment, base = federation.experiment, build_first_state(federation).base
-    federation.backdoor()
-    for client in malicious_clients(experiment)[:1]:
-        federation.poisoned(client)
+    federation.build_backdoor_test()
+    for client in select_malicious_clients(experiment)[:1]:
+        federation.poison_samples(client)
     zeros = torch.zeros(()).expand(experiment.cohort, federation.layout.width)  # takes no memory
-    with one_thread():
-        received = receive(federation, Replies(zeros, []), draw(experiment, 1))
+    with use_one_thread():
+        received = receive_replies(federation, Replies(zeros, []), draw_cohort(experiment, 1))
         defense = build_defense(experiment)
-        trusted = torch.zeros_like(base) if trusted_training(federation, defense) else None
+        trusted = torch.zeros_like(base) if prepare_trusted_training(federation, defense) else None
         context = Context(1, experiment.rounds, base, experiment.seed, trusted=trusted)
         ask_defense(defense, received.to_updates(), context)
         if isinstance(defense, LocalDefense):
-            rehearse_lesson(federation, defense)
+            rehearse_client_task(federation, defense)
 
 
-def rehearse_lesson(federation: Federation, defense: LocalDefense) -> None:
-    """Let the defense train the first model on two samples, of two classes where there are, and forget the result."""
+def rehearse_client_task(federation: Federation, defense: LocalDefense) -> None:
+    """Let the defense train the first model on two samples, of two classes if possible, and discard the result."""
     train = federation.dataset.train
     few = [(train.labels == label).nonzero()[0] for label in torch.unique(train.labels)[:2]]
     rng = stream(federation.experiment.seed, "rehearsal")
-    School(federation, defense, "cpu").train(train[torch.cat(few)], 1, rng, None)
+    DefendedTraining(federation, defense, "cpu").train(train[torch.cat(few)], 1, rng, None)
 
 
-def who_attacks(experiment: Experiment) -> frozenset[str]:
-    """The attackers by the names that they have in updates."""
-    return frozenset(map(str, malicious_clients(experiment)))
+def name_attackers(experiment: Experiment) -> frozenset[str]:
+    """Return the names of the malicious clients in updates."""
+    return frozenset(map(str, select_malicious_clients(experiment)))
 
 
 def build_defense(experiment: Experiment) -> Defense:
-    """The defense, told who attacks if it asks."""
-    return experiment.defense.build(who_attacks(experiment))
+    """Build the defense; it learns who is malicious only if it has a field for that."""
+    return experiment.defense.build(name_attackers(experiment))
 
 
-def receive(federation: Federation, replies: Replies, cohort: Sequence[int]) -> Received:
-    """A cohort's replies as the server has them."""
+def receive_replies(federation: Federation, replies: Replies, cohort: Sequence[int]) -> Received:
+    """Return a cohort's replies in the form that the server judges."""
     clients = tuple(map(str, cohort))
-    return Received(replies.rows, federation.counts(cohort), clients, federation.layout, replies.buffers)
+    return Received(replies.rows, federation.count_examples(cohort), clients, federation.layout, replies.buffers)
 
 
-def judge(received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float) -> Outcome:
-    """Judge a round; where nobody, or not even the server, trained anything finite, the run is over."""
+def judge_replies(received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float) -> Outcome:
+    """Judge a round; the run ends if no client, or not the server itself, trained anything finite."""
     try:
         return judge_round(received, defense, context, buffers)
     except UpdateError as error:
@@ -147,9 +147,9 @@ def judge(received: Received, defense: Defense, context: Context, buffers: Buffe
         raise UpdateError(f"training diverged in round {context.round}: {error}; {advice}") from error
 
 
-def forget_lessons(memory: Memory, before: Memory, dropped: Iterable[Dropped]) -> None:
-    """Let dropped clients know what they knew before the round: what broke their models may be in what they keep."""
-    for client in {fault.client for fault in dropped} & memory.keys():
-        del memory[client]
+def restore_client_states(states: ClientStates, before: ClientStates, dropped: Iterable[Dropped]) -> None:
+    """Reset the states of dropped clients to those before the round: the new ones may have broken their models."""
+    for client in {fault.client for fault in dropped} & states.keys():
+        del states[client]
         if client in before:
-            memory[client] = before[client]
+            states[client] = before[client]

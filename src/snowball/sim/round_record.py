@@ -11,12 +11,12 @@ from snowball.records.rounds import PAIRS, compute_error_rates
 from snowball.server import Outcome
 from snowball.updates import Updates
 
-TIMES = "seconds."
-"""What the names of a defense's times start with."""
+TIME_PREFIX = "seconds."
+"""Prefix of the facts that are times."""
 
 
-def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
-    """Who was there, who was elected, and why."""
+def describe_election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
+    """Return the part of a round's record that says who took part, who was elected, and why."""
     updates = outcome.updates
     present = [client for client in malicious if client in updates.clients]
     slots = [updates.clients.index(client) for client in present]
@@ -33,10 +33,10 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
         "facts": {
             name: align_fact(updates, fact, malicious)
             for name, fact in outcome.facts.items()
-            if not name.startswith(TIMES)
+            if not name.startswith(TIME_PREFIX)
         },
         "map": align_rows(present, main_directions(products).tolist(), malicious),
-        "distances": distances(products, [malicious[client] for client in present]),
+        "distances": measure_distances(products, [malicious[client] for client in present]),
     }
     if outcome.dropped:
         record["dropped"] = {fault.client: fault.reason for fault in outcome.dropped}
@@ -48,30 +48,30 @@ def election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
 def align_rows(
     clients: Sequence[str], values: Sequence[Any], participants: Iterable[str], absent: Any = None
 ) -> list[Any]:
-    """Put a value per client in the order of all participants."""
+    """Return one value per participant: that of its update, or `absent` if it was dropped."""
     known = dict(zip(clients, values, strict=True))
     return [known.get(client, absent) for client in participants]
 
 
 def align_fact(updates: Updates, fact: Any, participants: Iterable[str]) -> Any:
-    """A fact as JSON knows it; one with a value an update has a value a participant."""
+    """Convert a fact to JSON; one with a value per update gets a value per participant."""
     is_column = isinstance(fact, Tensor) and fact.shape == (len(updates),)
-    return align_rows(updates.clients, fact.tolist(), participants) if is_column else plain(fact)
+    return align_rows(updates.clients, fact.tolist(), participants) if is_column else convert_fact(fact)
 
 
-def times(facts: Mapping[str, Any]) -> dict[str, float]:
-    """What the defense says of its own time."""
-    named = {name: float(fact) for name, fact in facts.items() if name.startswith(TIMES)}
-    return {name.removeprefix(TIMES): value for name, value in named.items()}
+def extract_times(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the times that a defense reports, by name without their prefix."""
+    named = {name: float(fact) for name, fact in facts.items() if name.startswith(TIME_PREFIX)}
+    return {name.removeprefix(TIME_PREFIX): value for name, value in named.items()}
 
 
-def plain(fact: Any) -> Any:
-    """A fact as JSON knows it."""
+def convert_fact(fact: Any) -> Any:
+    """Convert a fact to JSON."""
     return fact.tolist() if isinstance(fact, Tensor) else fact
 
 
-def distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
-    """The mean distance between two rows of each kind, from their inner products (n, n); NaN where there are no two."""
+def measure_distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
+    """Return the mean distance between rows of each kind, given inner products (n, n); NaN without two such rows."""
     first, second = torch.triu_indices(len(products), len(products), 1)
     apart = squared_distances(products)[first, second].sqrt()  # (pairs,)
     infected = torch.tensor(malicious).long()

@@ -1,4 +1,4 @@
-"""A run on disk: its folder, its checkpoints, and how it is taken up again."""
+"""A run on disk: its folder, its checkpoints, and how it is resumed."""
 
 import os
 import platform
@@ -12,28 +12,28 @@ from typing import Any
 
 from snowball.data.preview import make_preview
 from snowball.errors import RunError
-from snowball.records.checkpoint import State, load_state, save_state
+from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
 from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings
 from snowball.settings import flatten_settings
 from snowball.sim.engines.base import Engine
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, build_first_state, rehearse_round, simulate
 
 
-def run(
+def run_experiment(
     experiment: Experiment,
     path: Path,
-    engine: Callable[[Federation], Engine] = Serial,
+    engine: Callable[[Federation], Engine] = SerialEngine,
     resume: bool = False,
     overwrite: bool = False,
     observe: Observer | None = None,
 ) -> Iterator[RoundRecord]:
-    """Simulate into a folder; every record is on disk, and its round in the checkpoint, before it is given."""
-    federation = Federation.of(experiment)
+    """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk."""
+    federation = Federation.build(experiment)
     resumes = resume and (path / RUN).exists()
     folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
     with closing(simulate(federation, engine, state, observe)) as rounds:
@@ -44,16 +44,16 @@ def run(
     folder.write_summary()
 
 
-def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, State]:
+def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, RunState]:
     """Create the folder of a new run; the rehearsal refuses impossible settings before there is a folder."""
     rehearse_round(federation)
-    return RunFolder.create(path, describe(federation), overwrite), build_first_state(federation)
+    return RunFolder.create(path, describe_run(federation), overwrite), build_first_state(federation)
 
 
-def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, State]:
+def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]:
     """Open the folder of an interrupted run and load the state that its checkpoint holds."""
     folder = RunFolder.open(path)
-    refuse_other(folder, federation.experiment)
+    refuse_other_settings(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
     on_record = [record["round"] for record in folder.rounds()]
@@ -65,61 +65,62 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, State]:
 
 
 def is_finished(path: Path, experiment: Experiment) -> bool:
-    """Whether a folder holds this experiment, run to its end."""
+    """Return whether a folder holds this experiment, run to its end."""
     if not (path / RUN).exists():
         return False
     folder = RunFolder.open(path)
-    refuse_other(folder, experiment)
+    refuse_other_settings(folder, experiment)
     rounds = folder.rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
     return complete and folder.is_summarised(rounds)
 
 
-def refuse_other(folder: RunFolder, experiment: Experiment) -> None:
-    """Refuse to go on with other settings than a run was started with."""
+def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse to resume a run with other settings than it was started with."""
     settings = folder.run.get("settings")
     if settings is None:
-        raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start anew")
-    before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.settings()))
+        raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start again")
+    before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.dump_settings()))
     former = {name: ADDED_SETTINGS.get(name.rpartition(".")[2]) for name in {**before, **now}}
     before, now = former | before, former | now
     differing = [name for name in former if before[name] != now[name]]
     if differing:
-        changes = ", ".join(f"{name} = {before[name]!r} and not {now[name]!r}" for name in differing)
-        raise RunError(f"{folder.path} was started with {changes}: resume it with the same settings or go elsewhere")
+        changes = ", ".join(f"{name} = {before[name]!r}, not {now[name]!r}" for name in differing)
+        advice = "resume it with the same settings or choose another folder"
+        raise RunError(f"{folder.path} was started with {changes}: {advice}")
 
 
-def describe(federation: Federation) -> RunInfo:
-    """What run.json says: what was asked, of which code, on which machine, with which data."""
+def describe_run(federation: Federation) -> RunInfo:
+    """Describe a run for run.json: settings, code, machine and data."""
     experiment = federation.experiment
     return {
-        "settings": experiment.settings(),
+        "settings": experiment.dump_settings(),
         "seed": experiment.seed,
-        "versions": versions(),
-        "commit": commit(),
-        "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()},
+        "versions": collect_versions(),
+        "commit": find_commit(),
+        "machine": {"processor": find_processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "data": dict(federation.dataset.provenance),
-        "trigger": trigger(federation),
+        "trigger": describe_trigger(federation),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def trigger(federation: Federation) -> dict[str, Any] | None:
-    """What the attack's trigger looks like, where it has one."""
+def describe_trigger(federation: Federation) -> dict[str, Any] | None:
+    """Describe what the attack's trigger looks like; None without a trigger."""
     attack, setup = federation.attack, federation.attack_setup
     if attack is None or setup is None or attack.trigger is None:
         return None
     return make_preview(attack.trigger, setup.trigger, setup.dataset, attack.target).to_json()
 
 
-def versions() -> dict[str, str]:
-    """Versions of what decides the numbers."""
+def collect_versions() -> dict[str, str]:
+    """Return the versions of the software that determines the results."""
     packages = {"snowball": "snowball-fl", "torch": "torch", "numpy": "numpy", "scikit-learn": "scikit-learn"}
     return {"python": platform.python_version()} | {name: metadata.version(of) for name, of in packages.items()}
 
 
-def commit() -> str | None:
-    """The commit of the code, where it runs from a checkout; marked where files differ from it."""
+def find_commit() -> str | None:
+    """Return the commit of a git checkout, marked as dirty if files differ from it; None elsewhere."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -127,8 +128,8 @@ def commit() -> str | None:
         return None
 
 
-def processor() -> str:
-    """The processor's name."""
+def find_processor() -> str:
+    """Return the processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -108,7 +108,7 @@ def parse_grid(name: str, title: str, settings: Settings, folder: Path) -> Grid:
     runs = {name_run(experiment): experiment for block in blocks for experiment in expand_block(block, folder)}
     for defense in file.first:
         require_known("first", defense, {experiment.defense.name for experiment in runs.values()})
-    flattened = {run: flatten_settings(experiment.settings()) for run, experiment in runs.items()}
+    flattened = {run: flatten_settings(experiment.dump_settings()) for run, experiment in runs.items()}
     axes = tuple(dict.fromkeys(path for block in blocks for path in block.axes))
     known = {path: None for settings in flattened.values() for path in settings}
     paths = dict.fromkeys((*COORDINATES, *axes, *file.paths(known)))
@@ -130,11 +130,11 @@ def find_differing_settings(runs: Iterable[Settings], paths: Collection[str]) ->
 
 def expand_block(block: Block, folder: Path) -> Iterator[Experiment]:
     """Yield the experiments of a block: the first axis varies slowest, the presets fastest."""
-    sources = [Preset.open(locate_preset(preset, folder)) for preset in block.preset]
+    sources = [Preset.read(locate_preset(preset, folder)) for preset in block.preset]
     for *values, preset in product(*block.axes.values(), sources):
         changes = {**block.set, **dict(zip(block.axes, values, strict=True))}
         choices_first = sorted(changes, key=lambda path: path not in CHOICES)
-        yield preset.experiment([f"{path}={format_toml(changes[path])}" for path in choices_first])
+        yield preset.build_experiment([f"{path}={format_toml(changes[path])}" for path in choices_first])
 
 
 def locate_preset(preset: str, folder: Path) -> str | Path:
@@ -153,6 +153,6 @@ def format_toml(value: Any) -> str:
 
 def name_run(experiment: Experiment) -> str:
     """Name a run by its coordinates and a hash of its settings; see `hash_settings`."""
-    settings = experiment.settings()
+    settings = experiment.dump_settings()
     parts = (str(flatten_settings(settings)[path]) for path in COORDINATES)
     return re.sub(r"[^\w.-]", "_", "-".join((*parts, hash_settings(settings))))

@@ -143,7 +143,7 @@ def check_training_returns_a_model(attack: Attack) -> None:
 def check_training_uses_named_streams(attack: Attack) -> None:
     """Check that a client's model is identical each time, with dropout and whichever client trained before it."""
     federation = make_toy_federation(attack)
-    training, model = LocalTraining(federation), federation.model()
+    training, model = LocalTraining(federation), federation.build_model()
     base = federation.layout.flatten({name: weights.detach() for name, weights in model.named_parameters()})
     once, again = run_under_two_seeds(lambda: [training(base, client, 1, None, {}).row for client in (0, 1, 0)])
     for row, same in ((again[0], once[0]), (again[1], once[1]), (once[2], once[0])):

@@ -19,11 +19,11 @@ CLIENT_COUNT, SAMPLES_PER_CLIENT = 2, 40
 class ToyFederation(Federation):
     """A federation of attackers whose network has dropout."""
 
-    def attacks(self, client: int, round: int) -> bool:
+    def is_attacking(self, client: int, round: int) -> bool:
         """Return True: every client attacks in every round."""
         return True
 
-    def model(self) -> nn.Module:
+    def build_model(self) -> nn.Module:
         """Build a dense network with dropout that has the layers of a `make_toy_round`."""
         with draw_from(stream(self.experiment.seed, "model")):
             layers = {
@@ -48,4 +48,10 @@ def make_toy_federation(attack: Attack) -> ToyFederation:
     }
     dataset = make_toy_data(attack)
     parts = torch.split(torch.arange(CLIENT_COUNT * SAMPLES_PER_CLIENT), SAMPLES_PER_CLIENT)
-    return ToyFederation(Experiment.parse(settings), dataset, parts, attack, set_up_attack(attack, dataset))
+    return ToyFederation(
+        experiment=Experiment.parse(settings),
+        dataset=dataset,
+        parts=parts,
+        attack=attack,
+        attack_setup=set_up_attack(attack, dataset),
+    )

@@ -12,7 +12,7 @@ from benchmarks.inputs.workloads import Workload, make_up
 from benchmarks.speed.training import Plainly
 from snowball.rng import stream
 from snowball.sim.engines.base import train_cohort
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
 
@@ -31,7 +31,7 @@ def federations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Federatio
         for name in ("SNOWBALL_DATA", "SNOWBALL_VECTORS"):
             environment.delenv(name, raising=False)
         environment.setenv("XDG_CACHE_HOME", str(cache))
-        return {name: Federation.of(workload.experiment) for name, workload in SMALL.items()}
+        return {name: Federation.build(workload.experiment) for name, workload in SMALL.items()}
 
 
 class InOrder:
@@ -51,7 +51,7 @@ def test_in_the_same_order_the_plain_loop_ends_where_the_serial_engine_does(
 ) -> None:
     federation = federations[name]
     state, cohort = build_first_state(federation), range(federation.experiment.cohort)
-    rows = train_cohort(Serial(federation), state, cohort, 1).rows
+    rows = train_cohort(SerialEngine(federation), state, cohort, 1).rows
     engine = Plainly(federation)
     weights = dict(federation.layout.split(state.base))
     for client, row in zip(cohort, rows, strict=True):
@@ -72,7 +72,7 @@ def test_in_the_same_order_the_plain_loop_ends_where_the_serial_engine_does(
 def test_both_take_the_same_steps_on_the_same_number_of_samples(federations: dict[str, Federation], name: str) -> None:
     federation, workload = federations[name], SMALL[name]
     state, cohort = build_first_state(federation), range(workload.clients)
-    serial, plainly = Serial(federation), Plainly(federation)
+    serial, plainly = SerialEngine(federation), Plainly(federation)
     batches = [watched(serial.training.trainer.model), watched(plainly.model)]
     train_cohort(serial, state, cohort, 1)
     with plainly:
@@ -123,7 +123,7 @@ def test_accuracy_is_the_share_of_right_labels() -> None:
 
 
 def test_the_plain_gru_runs_as_torch_has_it_and_scores_the_same(federations: dict[str, Federation]) -> None:
-    ours = federations["gru"].model()
+    ours = federations["gru"].build_model()
     plainly = plain.plainly(ours)
     inputs = torch.rand(3, 25, 50)
     assert type(plainly) is plain.PlainGru

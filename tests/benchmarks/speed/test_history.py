@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed import history
-from snowball.records.checkpoint import TENSORS
+from snowball.records.checkpoint import TENSOR_FOLDER
 
 FEW = ("rounds=9", "data.clients=60", "cohort=10")
 
@@ -27,7 +27,7 @@ def test_rows_are_counted_as_checkpoints_write_them(tmp_path: Path, monkeypatch:
     clients = history.make_bowls(60, 1)
     for _, _, state in history.play(history.MAKE["fldetector"](15), clients, experiment, 8):
         history.save_state(state, tmp_path)
-    assert {file.stem for file in (tmp_path / TENSORS).iterdir()} == history.hash_rows(state)
+    assert {file.stem for file in (tmp_path / TENSOR_FOLDER).iterdir()} == history.hash_rows(state)
 
 
 def test_rounds_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from benchmarks.speed import training, whole_round
 from benchmarks.speed.training import PLAIN, contenders, moved_by_flower, moved_by_processes
 from benchmarks.tables import speed
 from snowball import cli
-from snowball.sim.engines.processes import cores
-from snowball.sim.engines.worker import TASK
+from snowball.sim.engines.processes import count_cores
+from snowball.sim.engines.worker import TASK_HEADER
 
 FACTS = {
     *("name", "seconds", "reference_seconds", "ratio", "workers", "samples_per_second", "gflops", "ratio_per_core"),
@@ -78,7 +78,7 @@ def test_the_quick_run_reports_every_case(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    sentences = {"training": "needs a GPU that torch ", "elections": "is for bench training: the elections run on the"}
+    sentences = {"training": "needs a GPU, and torch ", "elections": "is for bench training: the elections run on the"}
     for what, sentence in sentences.items():
         monkeypatch.setattr(sys, "argv", ["snowball", "bench", what, "--quick", "--device", "cuda"])
         with pytest.raises(SystemExit, match="2"):
@@ -90,11 +90,11 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_a_gpu_has_no_worker_processes() -> None:
     assert set(contenders("cuda")) <= {PLAIN, "serial", "vmap"}
-    assert f"processes {cores()}" in contenders("cpu")
+    assert f"processes {count_cores()}" in contenders("cpu")
 
 
 def test_processes_move_the_global_row_once_and_flower_with_every_message() -> None:
-    assert moved_by_processes(3, 10, settings=7) == 4 * 10 * 4 + 3 * TASK.size
+    assert moved_by_processes(3, 10, settings=7) == 4 * 10 * 4 + 3 * TASK_HEADER.size
     assert moved_by_flower(3, 10, settings=7) == 3 * (4 * 10 * 2 + 7)
 
 

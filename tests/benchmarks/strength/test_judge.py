@@ -83,7 +83,7 @@ def test_all_sites_of_a_small_federation_take_part() -> None:
     for sites in (5, 8, 10, 20, 50):
         experiment = make_experiment(job(f"sites-{sites}", "cba"))
         assert experiment.cohort == experiment.data.clients == sites
-        infected[sites] = experiment.attack.attackers(sites)
+        infected[sites] = experiment.attack.count_attackers(sites)
     assert infected == {5: 1, 8: 2, 10: 2, 20: 4, 50: 10}
 
 
@@ -149,14 +149,14 @@ def test_ideal_does_not_depend_on_what_attackers_do(change: dict[str, Any]) -> N
     usual = tiny_settings()
     found = []
     for attack in (usual["attack"], {**usual["attack"], **change}):
-        rounds = simulate(Federation.of(Experiment.parse({**usual, "attack": attack})))
+        rounds = simulate(Federation.build(Experiment.parse({**usual, "attack": attack})))
         found.append([(record["main_accuracy"], record["backdoor_accuracy"]) for record in rounds])
     assert found[0] == found[1]
 
 
 def tiny_settings() -> dict[str, Any]:
     """Two rounds of Ideal in a federation of five small sites, of which one is infected."""
-    settings = make_experiment(job("sites-5", "cba", "ideal")).settings()
+    settings = make_experiment(job("sites-5", "cba", "ideal")).dump_settings()
     return {**settings, "rounds": 2, "data": {**settings["data"], "examples": 100, "minimum": 5}}
 
 
@@ -216,7 +216,7 @@ def test_an_evasion_evades_what_it_is_named_for_and_nothing_else() -> None:
     plain = {"balance": False, "scatter": 1.0, "noise": 0.0, "align": False, "share_of_rounds": 1}
     changed = {}
     for attack in EVASIONS:
-        settings = make_experiment(job("mnist-a0.5-m30", attack)).settings()["attack"]
+        settings = make_experiment(job("mnist-a0.5-m30", attack)).dump_settings()["attack"]
         changed[attack] = [name for name, value in plain.items() if settings.get(name, value) != value]
     assert changed == {
         "evade-crowd": ["balance"],

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 
 pytest.importorskip("flwr", reason="flwr is not installed: make test-flower has an environment for it")
 
@@ -23,7 +23,7 @@ KILLED = 137
 
 @pytest.fixture
 def federation() -> Federation:
-    return Federation.of(load("demo", ["defense.name=snowball", *SMALL]))
+    return Federation.build(load_experiment("demo", ["defense.name=snowball", *SMALL]))
 
 
 def snowball(out: Path, engine: str, *options: str, killed_after: int | None = None) -> int:
@@ -31,10 +31,10 @@ def snowball(out: Path, engine: str, *options: str, killed_after: int | None = N
     crash = f"""
 import os
 from snowball.sim.engines import flower
-train = flower.Simulated.train
+train = flower.FlowerEngine.train
 def crash(self, state, cohort, round):
     return os._exit({KILLED}) if round > {killed_after} else train(self, state, cohort, round)
-flower.Simulated.train = crash
+flower.FlowerEngine.train = crash
 """
     program = (crash if killed_after is not None else "") + "from snowball.cli import main; main()"
     settings = [part for setting in ["defense.name=snowball", *SMALL] for part in ("--set", setting)]
@@ -53,9 +53,9 @@ def records(out: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_records_are_the_same_as_in_one_process(federation: Federation) -> None:
-    from snowball.sim.engines.flower import Simulated
+    from snowball.sim.engines.flower import FlowerEngine
 
-    runs = [list(simulate(federation, engine)) for engine in (Serial, partial(Simulated, workers=2))]
+    runs = [list(simulate(federation, engine)) for engine in (SerialEngine, partial(FlowerEngine, workers=2))]
     for record in (record for run in runs for record in run):
         del record["seconds"]
     assert runs[0] == runs[1]

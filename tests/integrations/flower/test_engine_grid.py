@@ -18,10 +18,10 @@ from snowball.sim import flower_app
 from snowball.sim.engines import flower
 from snowball.sim.engines.base import Replies, train_cohort
 from snowball.sim.engines.ray_cluster import require_cluster
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -31,7 +31,7 @@ COHORT, RAISED, GONE = [4, 0, 5, 2, 9], 2, 5
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return Federation.of(load("demo", SMALL))
+    return Federation.build(load_experiment("demo", SMALL))
 
 
 class Grid:
@@ -60,7 +60,7 @@ class Grid:
         if code := self.faults.get(node):
             self.nodes -= {node}
             return Message(Error(code, "out of memory"), reply_to=message)
-        return flower.train(message, context())
+        return flower.train_client(message, context())
 
 
 def context(**settings: str) -> Context:
@@ -70,10 +70,10 @@ def context(**settings: str) -> Context:
 @pytest.fixture
 def train(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Replies]:
     """Return a function that runs a round on a grid."""
-    monkeypatch.setattr(flower, "PAUSE", 0.0)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.0)
 
     def round(grid: Grid, **settings: Event) -> Replies:
-        return train_cohort(flower.OverGrid(federation, grid, **settings), build_first_state(federation), COHORT, 1)
+        return train_cohort(flower.GridEngine(federation, grid, **settings), build_first_state(federation), COHORT, 1)
 
     return round
 
@@ -83,7 +83,7 @@ def test_rows_are_those_of_one_process_whoever_goes(
     faults: dict[int, int], train: Callable[..., Replies], federation: Federation
 ) -> None:
     grid = Grid(faults)
-    expected = train_cohort(Serial(federation), build_first_state(federation), COHORT, 1)
+    expected = train_cohort(SerialEngine(federation), build_first_state(federation), COHORT, 1)
     replies = train(grid)
     assert torch.equal(replies.rows, expected.rows)
     assert replies.buffers == expected.buffers
@@ -97,9 +97,9 @@ def test_a_training_that_fails_ends_the_run_in_a_sentence(train: Callable[..., R
 
 
 FAULTS = {
-    "nobody answers": (Grid(silent=True), "no SuperNode has answered for 0 s"),
-    "all go": (Grid(dict.fromkeys((1, 2, 3), GONE)), "no SuperNode has been there for 0 s"),
-    "nothing is taken": (Grid(full=True), "Flower took 0 of 5 messages"),
+    "nobody answers": (Grid(silent=True), "no SuperNode has replied for 0 s"),
+    "all go": (Grid(dict.fromkeys((1, 2, 3), GONE)), "no SuperNode has been connected for 0 s"),
+    "nothing is taken": (Grid(full=True), "Flower accepted 0 of 5 messages"),
 }
 
 
@@ -107,7 +107,7 @@ FAULTS = {
 def test_no_run_waits_for_ever(
     grid: Grid, said: str, train: Callable[..., Replies], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flower, "WAIT", 0.05)
+    monkeypatch.setattr(flower, "MAX_WAIT_SECONDS", 0.05)
     with pytest.raises(RunError, match=said):
         train(grid)
 
@@ -122,13 +122,13 @@ def test_a_run_that_is_stopped_waits_for_no_answer(train: Callable[..., Replies]
 def test_the_app_runs_the_experiment_that_its_settings_name_and_goes_on_with_it(tmp_path: Path) -> None:
     settings = {"preset": "demo", "set": " ".join([*SMALL, "rounds=1"]), "out": str(tmp_path / "run")}
     for _ in range(2):
-        flower_app.main(Grid(), context(**settings))
+        flower_app.run_app(Grid(), context(**settings))
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 1
 
 
 def test_an_app_without_a_preset_or_a_folder_is_refused() -> None:
     with pytest.raises(SettingError, match="preset = '', out = 'x'"):
-        flower_app.main(Grid(), context(out="x"))
+        flower_app.run_app(Grid(), context(out="x"))
 
 
 def test_an_address_where_no_cluster_answers_is_refused(
@@ -139,8 +139,8 @@ def test_an_address_where_no_cluster_answers_is_refused(
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         with (
-            pytest.raises(RunError, match=f"^RAY_ADDRESS = '{address}' is no Ray cluster: "),
-            flower.Simulated(federation, 1),
+            pytest.raises(RunError, match=f"^RAY_ADDRESS = '{address}' is not a Ray cluster: "),
+            flower.FlowerEngine(federation, 1),
         ):
             pass
 
@@ -156,7 +156,7 @@ def test_a_cluster_that_ray_remembers_is_not_looked_for(
     given = []
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: given.append(backend_config))
-    with flower.Simulated(federation, 3):
+    with flower.FlowerEngine(federation, 3):
         pass
     assert [(config["init_args"]["address"], config["init_args"]["num_cpus"]) for config in given] == [("local", 3)]
 

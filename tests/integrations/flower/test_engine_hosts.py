@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from snowball.sim.presets import load
-from snowball.sim.run import run
+from snowball.sim.presets import load_experiment
+from snowball.sim.run import run_experiment
 
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
@@ -43,5 +43,5 @@ def test_a_supernode_that_is_killed_costs_time_and_no_record(tmp_path: Path) -> 
         assert flower.find_in_log("clients are lost with their SuperNode and sent again")
     finally:
         laboratory.close()
-    list(run(load("demo", SMALL), tmp_path / "serial"))
+    list(run_experiment(load_experiment("demo", SMALL), tmp_path / "serial"))
     assert records(out) == records(tmp_path / "serial")

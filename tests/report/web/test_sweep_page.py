@@ -19,7 +19,7 @@ from snowball.report.sweeps import read_sweeps
 from snowball.report.web.run_index import MAX_OPEN_RUNS, build_address, build_columns, build_run_index
 from snowball.report.web.sweep_tables import PaperTable, build_paper_table, describe_agreement
 from snowball.sim.experiment import AttackSettings, DataSettings, Experiment, TrainingSettings
-from snowball.sim.presets import load
+from snowball.sim.presets import load_experiment
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sweeps_made import At, make_sweep, run_name
@@ -200,12 +200,15 @@ def run_of(settings: dict[str, Any], **fields: Any) -> RunFolder:
 @pytest.mark.parametrize("name", [name for name in describe_presets() if name.startswith("paper/")])
 def test_the_papers_own_runs_do_not_differ_from_it(name: str) -> None:
     peers = ("snowball", "krum", "rlr", "fedavg")
-    runs = [run_of(load(name, [f"defense.name={peer}", "seed=7"]).settings()) for peer in peers]
+    runs = [run_of(load_experiment(name, [f"defense.name={peer}", "seed=7"]).dump_settings()) for peer in peers]
     assert find_differences((run, ()) for run in runs) == []
 
 
 def test_differences_are_grouped_by_what_they_are() -> None:
-    runs = [run_of(load(name, ["data.examples=500"]).settings()) for name in ("cpu/mnist", "cpu/fashion-mnist")]
+    runs = [
+        run_of(load_experiment(name, ["data.examples=500"]).dump_settings())
+        for name in ("cpu/mnist", "cpu/fashion-mnist")
+    ]
     found = find_differences((run, ["training.epochs"]) for run in runs)
     assert found == [
         Difference("data.examples", "mnist and fashion-mnist", "–", "500"),  # noqa: RUF001
@@ -217,12 +220,12 @@ def test_differences_are_grouped_by_what_they_are() -> None:
 
 
 def test_a_peer_is_compared_with_what_the_paper_sets_for_it() -> None:
-    settings = load("paper/femnist", ["defense.name=rlr", "defense.threshold=7"]).settings()
+    settings = load_experiment("paper/femnist", ["defense.name=rlr", "defense.threshold=7"]).dump_settings()
     assert find_differences([(run_of(settings), ())]) == [Difference("defense.threshold", "femnist", "20", "7")]
 
 
 def test_a_part_of_a_data_set_differs_and_other_data_has_nothing_to_compare() -> None:
-    own = load("paper/mnist").settings()
+    own = load_experiment("paper/mnist").dump_settings()
     part, whole = ({"complete": complete} for complete in (False, True))
     assert find_differences([(run_of(own, data=part), ())]) == [
         Difference("samples of the data set", "mnist", "complete", "a subset")
@@ -244,7 +247,7 @@ def test_all_settings_of_every_run_are_compared() -> None:
     named = {f"{name}.{field}" for name, section in sections.items() for field in section.model_fields}
     top = set(Experiment.model_fields) - {*sections, "model", "defense", "seed"}
     for path in sorted((named | top) - {"data.name", "attack.name"}):
-        other = load("paper/mnist").settings()
+        other = load_experiment("paper/mnist").dump_settings()
         section, _, key = path.rpartition(".")
         (other[section] if section else other)[key] = "other"
         assert [each.setting for each in find_differences([(run_of(other), ())])] == [path]

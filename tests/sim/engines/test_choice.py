@@ -5,36 +5,36 @@ from typing import Any
 import pytest
 
 from snowball.errors import SettingError
-from snowball.sim.engines.choice import MAKERS, Device, EngineName, choose
-from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.vmap import Stacked
+from snowball.sim.engines.choice import ENGINE_MAKERS, Device, EngineName, choose_engine
+from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.vmap import VmapEngine
 
 SERIAL, PROCESSES, VMAP = EngineName.serial, EngineName.processes, EngineName.vmap
 
 
 def chosen(*arguments: Any) -> tuple[Any, dict[str, Any]]:
-    engine: Any = choose(*arguments)
+    engine: Any = choose_engine(*arguments)
     return engine.func, engine.keywords
 
 
 def test_every_engine_can_be_made() -> None:
-    assert set(MAKERS) == set(EngineName)
+    assert set(ENGINE_MAKERS) == set(EngineName)
 
 
 def test_a_gpu_trains_many_clients_at_once_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert chosen(None, Device.cuda) == (Stacked, {"device": "cuda", "chunk": None})
-    assert chosen(VMAP, Device.cuda, None, 7) == (Stacked, {"device": "cuda", "chunk": 7})
-    assert chosen(SERIAL, Device.cuda) == (Serial, {"device": "cuda"})
+    assert chosen(None, Device.cuda) == (VmapEngine, {"device": "cuda", "chunk": None})
+    assert chosen(VMAP, Device.cuda, None, 7) == (VmapEngine, {"device": "cuda", "chunk": 7})
+    assert chosen(SERIAL, Device.cuda) == (SerialEngine, {"device": "cuda"})
     for name in (PROCESSES, EngineName.flower):
         with pytest.raises(SettingError, match=r"^--device cuda trains in one process"):
-            choose(name, Device.cuda)
+            choose_engine(name, Device.cuda)
 
 
 def test_a_cpu_trains_many_clients_at_once_where_it_is_asked_to() -> None:
-    assert chosen(None, Device.cpu, 3) == (Processes, {"workers": 3})
-    assert chosen(VMAP, Device.cpu, None, 3) == (Stacked, {"device": "cpu", "chunk": 3})
+    assert chosen(None, Device.cpu, 3) == (ProcessEngine, {"workers": 3})
+    assert chosen(VMAP, Device.cpu, None, 3) == (VmapEngine, {"device": "cpu", "chunk": 3})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_cpu_trains_many_clients_at_once_where_it_is_asked_to() -> None:
 )
 def test_options_of_another_engine_are_refused(arguments: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(SettingError) as caught:
-        choose(*arguments)
+        choose_engine(*arguments)
     assert str(caught.value) == sentence
 
 
@@ -57,12 +57,12 @@ def test_workers_are_on_their_way_before_this_process_imports_torch() -> None:
 import sys
 import snowball.sim.engines.choice as engines
 
-def warm():
+def start_forkserver():
     assert "torch" not in sys.modules
-    print("warm")
+    print("started")
 
-engines.warm = warm
-engines.choose()
+engines.start_forkserver = start_forkserver
+engines.choose_engine()
 assert "torch" in sys.modules
 """
-    assert run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "warm\n"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "started\n"

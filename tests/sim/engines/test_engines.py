@@ -7,29 +7,29 @@ import pytest
 import torch
 
 from snowball.errors import RunError
-from snowball.records.checkpoint import State
-from snowball.sim.cohort import draw
-from snowball.sim.engines.base import Engine, one_thread, train_cohort
-from snowball.sim.engines.processes import SHARE, Processes, reserve
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.worker import shared_rows
+from snowball.records.checkpoint import RunState
+from snowball.sim.cohort import draw_cohort
+from snowball.sim.engines.base import Engine, train_cohort, use_one_thread
+from snowball.sim.engines.processes import SAMPLES_PER_TASK, ProcessEngine, reserve_file
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.worker import open_shared_rows
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
 from snowball.sim.training.client import Reply
-from snowball.sim.training.evaluation import FederatedModel, measures
+from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
 MakeExperiment = Callable[..., Experiment]
 
 
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
 def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperiment, model: str) -> None:
-    federation = Federation.of(tiny(f"model.name={model}"))
-    state, cohorts = build_first_state(federation), [draw(federation.experiment, round) for round in (1, 2)]
-    with Serial(federation) as serial:
+    federation = Federation.build(tiny(f"model.name={model}"))
+    state, cohorts = build_first_state(federation), [draw_cohort(federation.experiment, round) for round in (1, 2)]
+    with SerialEngine(federation) as serial:
         expected = [train_cohort(serial, state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)]
     for workers in (1, 2):
-        with Processes(federation, workers) as processes:
+        with ProcessEngine(federation, workers) as processes:
             trained = [
                 train_cohort(processes, state, cohort, round).rows.clone() for round, cohort in enumerate(cohorts, 1)
             ]
@@ -37,9 +37,9 @@ def test_processes_train_as_serial_does_whatever_their_number(tiny: MakeExperime
 
 
 def test_a_row_follows_its_client_and_round_and_not_its_place(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("training.decay=1.0"))
+    federation = Federation.build(tiny("training.decay=1.0"))
     state = build_first_state(federation)
-    with Serial(federation) as serial:
+    with SerialEngine(federation) as serial:
         rows = train_cohort(serial, state, [0, 1, 2, 3, 4], 1).rows.clone()
         turned = train_cohort(serial, state, [4, 3, 2, 1, 0], 1).rows.clone()
         later = train_cohort(serial, state, [0, 1, 2, 3, 4], 2).rows.clone()
@@ -56,7 +56,7 @@ class Scripted(Engine):
     def __init__(self, replies: Sequence[tuple[int, Reply]], fails: bool = False) -> None:
         self.rows, self.replies, self.fails = torch.zeros(3, 2), replies, fails
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         yield from self.replies
         if self.fails:
             raise RunError("stopped")
@@ -67,7 +67,7 @@ def reply(value: float, kept: dict[str, float] | None = None) -> Reply:
 
 
 def test_replies_are_collected_in_the_cohorts_order() -> None:
-    state = State(0, torch.zeros(2), clients={"7": {"x": 0.0}})
+    state = RunState(0, torch.zeros(2), clients={"7": {"x": 0.0}})
     engine = Scripted([(2, reply(2, {"x": 2.0})), (0, reply(0)), (1, reply(1, {"x": 1.0}))])
     replies = train_cohort(engine, state, [7, 8, 9], 1)
     assert replies.rows is engine.rows
@@ -77,15 +77,15 @@ def test_replies_are_collected_in_the_cohorts_order() -> None:
 
 
 def test_a_round_that_fails_leaves_the_memory_of_clients_alone() -> None:
-    state = State(0, torch.zeros(2))
+    state = RunState(0, torch.zeros(2))
     with pytest.raises(RunError):
         train_cohort(Scripted([(0, reply(0, {"x": 1.0}))], fails=True), state, [7, 8, 9], 1)
     assert state.clients == {}
 
 
 def test_rows_that_workers_wrote_into_shared_memory_are_not_copied(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny())
-    with Processes(federation, 1) as engine:
+    federation = Federation.build(tiny())
+    with ProcessEngine(federation, 1) as engine:
         rows = [reply.row for _, reply in engine.train(build_first_state(federation), [0, 1, 2, 3, 4], 1)]
         assert {row.untyped_storage().data_ptr() for row in rows} == {engine.rows.untyped_storage().data_ptr()}
         before = engine.rows._version
@@ -94,26 +94,24 @@ def test_rows_that_workers_wrote_into_shared_memory_are_not_copied(tiny: MakeExp
 
 
 def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny())
-    with Processes(federation, 2) as processes:
+    federation = Federation.build(tiny())
+    with ProcessEngine(federation, 2) as processes:
         pids = [worker.process.pid for worker in processes.workers]
         assert pids[0]
         os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(
-            RunError, match=rf"worker process {pids[0]} ended with exit code -9 while it trained client"
-        ):
+        with pytest.raises(RunError, match=rf"worker process {pids[0]} ended with exit code -9 while training client"):
             train_cohort(processes, build_first_state(federation), [0, 1, 2, 3, 4], 1)
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_there_are_no_more_workers_than_clients_to_train(tiny: MakeExperiment) -> None:
-    assert Processes(Federation.of(tiny()), 64).count == 5
+    assert ProcessEngine(Federation.build(tiny()), 64).worker_count == 5
 
 
 def test_rows_are_shared_by_all_who_open_the_file(tmp_path: Path) -> None:
     file = tmp_path / "rows"
-    reserve(file, 4 * 7 * 3)
-    (base, rows), (same_base, same_rows) = shared_rows(file, 2, 7), shared_rows(file, 2, 7)
+    reserve_file(file, 4 * 7 * 3)
+    (base, rows), (same_base, same_rows) = open_shared_rows(file, 2, 7), open_shared_rows(file, 2, 7)
     base.fill_(1)
     rows[1].fill_(2)
     assert same_base.tolist() == [1] * 7
@@ -124,7 +122,7 @@ def test_one_thread_is_for_a_while() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with one_thread():
+        with use_one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -133,19 +131,21 @@ def test_one_thread_is_for_a_while() -> None:
 
 @pytest.mark.parametrize("attack", ["cba", "none"])
 def test_workers_share_an_evaluation_and_count_as_one_process_does(tiny: MakeExperiment, attack: str) -> None:
-    federation = Federation.of(tiny(f"attack.name={attack}"))
+    federation = Federation.build(tiny(f"attack.name={attack}"))
     model, row = FederatedModel(federation), build_first_state(federation).base
-    expected = {name: model.right(row, split) for name, split in measures(federation).items()}
-    assert min(len(split) for split in measures(federation).values()) > SHARE  # or nobody shares anything
+    expected = {name: model.count_correct(row, split) for name, split in build_test_splits(federation).items()}
+    assert (
+        min(len(split) for split in build_test_splits(federation).values()) > SAMPLES_PER_TASK
+    )  # or nobody shares anything
     for workers in (1, 2):
-        with Processes(federation, workers) as processes:
-            assert processes.right(row, {}) == expected
-            assert processes.right(0 * row, {}) != expected
+        with ProcessEngine(federation, workers) as processes:
+            assert processes.count_correct(row, {}) == expected
+            assert processes.count_correct(0 * row, {}) != expected
 
 
 def test_a_worker_that_dies_in_an_evaluation_is_an_error(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny())
-    with Processes(federation, 1) as processes:
+    federation = Federation.build(tiny())
+    with ProcessEngine(federation, 1) as processes:
         os.kill(processes.workers[0].process.pid or 0, signal.SIGKILL)
-        with pytest.raises(RunError, match="ended with exit code -9 while it evaluated"):
-            processes.right(build_first_state(federation).base, {})
+        with pytest.raises(RunError, match="ended with exit code -9 while evaluating"):
+            processes.count_correct(build_first_state(federation).base, {})

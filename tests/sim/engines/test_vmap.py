@@ -16,15 +16,15 @@ from snowball.buffers import buffers_of
 from snowball.data import Dataset, Split, TextDataset, Vocabulary
 from snowball.errors import SettingError
 from snowball.models import MODELS, ModelInfo
-from snowball.records.checkpoint import State
+from snowball.records.checkpoint import RunState
 from snowball.rng import stream
 from snowball.sim.engines.base import Engine, Replies, train_cohort
-from snowball.sim.engines.serial import Serial
-from snowball.sim.engines.vmap import Stacked, fitting
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.vmap import VmapEngine, choose_chunk
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
-from snowball.sim.run import run
+from snowball.sim.run import run_experiment
 
 MakeExperiment = Callable[..., Experiment]
 MakeFederation = Callable[..., Federation]
@@ -111,7 +111,7 @@ def federation(tiny: MakeExperiment) -> MakeFederation:
 
     def made(model: str, counts: Sequence[int], *assignments: str) -> Federation:
         clients = (f"data.clients={len(counts)}", f"cohort={len(counts)}", "attack.name=none", "defense.name=fedavg")
-        whole = Federation.of(tiny("data.clients=2", "cohort=2", "attack.name=none", "defense.name=fedavg"))
+        whole = Federation.build(tiny("data.clients=2", "cohort=2", "attack.name=none", "defense.name=fedavg"))
         parts = torch.arange(sum(counts)).split(list(counts))
         experiment = tiny(*clients, f"model.name={model}", "training.epochs=2", *assignments)
         return replace(whole, experiment=experiment, dataset=noise(whole.dataset, model, sum(counts)), parts=parts)
@@ -119,10 +119,10 @@ def federation(tiny: MakeExperiment) -> MakeFederation:
     return made
 
 
-def start(federation: Federation) -> State:
-    model = federation.model()
+def start(federation: Federation) -> RunState:
+    model = federation.build_model()
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
-    return State(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
+    return RunState(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
 
 
 def trained(engine: Callable[[Federation], Engine], federation: Federation, round: int = 1) -> Replies:
@@ -140,7 +140,7 @@ def apart(one: Replies, other: Replies) -> Tensor:
 @pytest.mark.parametrize("model", [*MODELS, "normed"])
 def test_every_model_is_trained_as_by_serial_but_for_rounding(federation: MakeFederation, model: str) -> None:
     many = federation(model, FEW, BATCH)
-    expected, rows = trained(Serial, many), trained(partial(Stacked, chunk=3), many)
+    expected, rows = trained(SerialEngine, many), trained(partial(VmapEngine, chunk=3), many)
     assert (expected.rows.norm(dim=1) > 0).sum() >= len(FEW) - 1  # one sample trains no batch normalisation
     assert apart(expected, rows).max() < EXACT
     for one, other in zip(expected.buffers, rows.buffers, strict=True):
@@ -152,7 +152,7 @@ def test_every_model_is_trained_as_by_serial_but_for_rounding(federation: MakeFe
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter", "gru-quarter", "normed"])
 def test_in_float32_rounding_stays_small(federation: MakeFederation, model: str) -> None:
     many = federation(model, UNEQUAL, BATCH)
-    difference = apart(trained(Serial, many), trained(Stacked, many))
+    difference = apart(trained(SerialEngine, many), trained(VmapEngine, many))
     assert difference.median() < USUAL
     assert difference.max() < FLIPPED
 
@@ -177,8 +177,8 @@ def test_every_setting_means_the_same(federation: MakeFederation, model: str, se
     if model == "normed" and "training.batch=1" in settings:
         settings = ["training.batch=2"]
     many = federation(model, UNEQUAL, BATCH, *settings)
-    expected, other = trained(Serial, many, round=3), trained(Serial, many, round=4)
-    assert apart(expected, trained(Stacked, many, round=3)).max() < EXACT
+    expected, other = trained(SerialEngine, many, round=3), trained(SerialEngine, many, round=4)
+    assert apart(expected, trained(VmapEngine, many, round=3)).max() < EXACT
     assert apart(expected, other).max() > 1e-6
 
 
@@ -187,7 +187,7 @@ def test_every_setting_means_the_same(federation: MakeFederation, model: str, se
 @pytest.mark.parametrize("model", ["gru-quarter", "normed"])
 def test_clients_of_any_size_fit(federation: MakeFederation, model: str, counts: list[int]) -> None:
     many = federation(model, counts, BATCH)
-    expected, rows = trained(Serial, many), trained(Stacked, many)
+    expected, rows = trained(SerialEngine, many), trained(VmapEngine, many)
     assert apart(expected, rows).max() < EXACT
     for one, other in zip(expected.buffers, rows.buffers, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one if name.endswith("num_batches_tracked"))
@@ -197,14 +197,14 @@ def test_clients_of_any_size_fit(federation: MakeFederation, model: str, counts:
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_any_chunk_gives_the_same(federation: MakeFederation, chunk: int) -> None:
     many = federation("cifar-cnn-quarter", UNEQUAL[:4], BATCH)
-    assert apart(trained(Serial, many), trained(partial(Stacked, chunk=chunk), many)).max() < EXACT
+    assert apart(trained(SerialEngine, many), trained(partial(VmapEngine, chunk=chunk), many)).max() < EXACT
 
 
 @pytest.mark.usefixtures("double")
 def test_a_row_follows_its_client_and_not_its_place(federation: MakeFederation) -> None:
     many = federation("normed", UNEQUAL, BATCH)
     clients = list(range(len(UNEQUAL)))
-    with Stacked(many, chunk=3) as engine:
+    with VmapEngine(many, chunk=3) as engine:
         rows = train_cohort(engine, start(many), clients, 1).rows.clone()
         turned = train_cohort(engine, start(many), clients[::-1], 1).rows.flip(0)
         again = train_cohort(engine, start(many), clients, 1).rows
@@ -215,7 +215,7 @@ def test_a_row_follows_its_client_and_not_its_place(federation: MakeFederation) 
 def test_the_global_generator_and_model_stay_as_they_are(federation: MakeFederation) -> None:
     many = federation("normed", UNEQUAL, BATCH)
     state, before = start(many), torch.get_rng_state()
-    with Stacked(many) as engine:
+    with VmapEngine(many) as engine:
         train_cohort(engine, state, range(len(UNEQUAL)), 1)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(state.base, start(many).base)
@@ -235,12 +235,13 @@ def test_the_global_generator_and_model_stay_as_they_are(federation: MakeFederat
 def test_who_does_more_than_sgd_is_trained_alone_to_the_last_bit(
     tiny: MakeExperiment, settings: list[str], alone: str
 ) -> None:
-    whole = Federation.of(tiny("data.examples=120", "attack.malicious=0.4", *settings))
-    attackers = torch.tensor([whole.attacks(client, 1) for client in range(5)])
+    whole = Federation.build(tiny("data.examples=120", "attack.malicious=0.4", *settings))
+    attackers = torch.tensor([whole.is_attacking(client, 1) for client in range(5)])
     special = {"attackers": attackers, "others": ~attackers, "all": torch.ones(5, dtype=torch.bool)}[alone]
     states = [start(whole), start(whole)]
     replies = [
-        train_cohort(engine(whole), state, range(5), 1) for engine, state in zip((Serial, Stacked), states, strict=True)
+        train_cohort(engine(whole), state, range(5), 1)
+        for engine, state in zip((SerialEngine, VmapEngine), states, strict=True)
     ]
     assert special.any()
     assert torch.equal(replies[0].rows[special], replies[1].rows[special])
@@ -279,7 +280,7 @@ class Counting(TorchDispatchMode):
 
 
 def counted(federation: Federation, chunk: int) -> Counting:
-    with Stacked(federation, chunk=chunk) as engine, Counting() as counting:
+    with VmapEngine(federation, chunk=chunk) as engine, Counting() as counting:
         counting.known.add(engine.rows.untyped_storage()._cdata)  # which are as many as the cohort, and nothing else is
         train_cohort(engine, start(federation), range(federation.experiment.cohort), 1)
     return counting
@@ -311,13 +312,13 @@ def test_memory_grows_with_the_chunk_and_not_with_the_cohort(federation: MakeFed
 
 def test_a_chunk_is_what_half_of_the_free_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (1000, 2000))
-    assert [fitting("cuda", taken) for taken in (10, 499, 501, 5000)] == [50, 1, 1, 1]
-    assert fitting("cpu", 10) == fitting("cpu", 10**12) == 8
+    assert [choose_chunk("cuda", taken) for taken in (10, 499, 501, 5000)] == [50, 1, 1, 1]
+    assert choose_chunk("cpu", 10) == choose_chunk("cpu", 10**12) == 8
 
 
 def test_what_a_client_takes_grows_with_batch_and_samples_up_to_what_there_is(federation: MakeFederation) -> None:
     def taken(counts: list[int], batch: int) -> int:
-        return Stacked(federation("cnn-quarter", counts, f"training.batch={batch}"))._rehearse()
+        return VmapEngine(federation("cnn-quarter", counts, f"training.batch={batch}"))._measure_client_bytes()
 
     assert taken([8, 8], 2) < taken([8, 8], 4) < taken([8, 8], 8) == taken([8, 8], 100_000)
     assert taken([8, 8], 4) < taken([8, 80], 4)
@@ -325,18 +326,18 @@ def test_what_a_client_takes_grows_with_batch_and_samples_up_to_what_there_is(fe
 
 def test_a_model_that_cannot_be_stacked_is_refused(federation: MakeFederation) -> None:
     with pytest.raises(SettingError) as caught:
-        Stacked(federation("noisy", [4, 4]))
+        VmapEngine(federation("noisy", [4, 4]))
     reason = "vmap: called random operation while in randomness error mode"
     assert str(caught.value) == f"--engine vmap cannot train noisy, try --engine serial: {reason}"
 
 
 def told(experiment: Experiment, engine: Callable[[Federation], Engine]) -> list[dict[str, Any]]:
-    return list(simulate(Federation.of(experiment), engine))
+    return list(simulate(Federation.build(experiment), engine))
 
 
 def test_a_run_elects_and_learns_what_it_does_with_serial(tiny: MakeExperiment) -> None:
     experiment = tiny("rounds=3", "training.epochs=2")
-    for one, other in zip(told(experiment, Serial), told(experiment, Stacked), strict=True):
+    for one, other in zip(told(experiment, SerialEngine), told(experiment, VmapEngine), strict=True):
         for name in ("round", "participants", "malicious", "elected", "false_positive_rate", "false_negative_rate"):
             assert one[name] == other[name]
         for name in ("main_accuracy", "backdoor_accuracy"):
@@ -345,9 +346,9 @@ def test_a_run_elects_and_learns_what_it_does_with_serial(tiny: MakeExperiment) 
 
 def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("model.name=normed")
-    whole = list(run(experiment, tmp_path / "whole", Stacked))
-    running = run(experiment, tmp_path / "stopped", Stacked)
+    whole = list(run_experiment(experiment, tmp_path / "whole", VmapEngine))
+    running = run_experiment(experiment, tmp_path / "stopped", VmapEngine)
     stopped = [next(running)]
     running.close()  # type: ignore[attr-defined]
-    stopped += run(experiment, tmp_path / "stopped", Stacked, resume=True)
+    stopped += run_experiment(experiment, tmp_path / "stopped", VmapEngine, resume=True)
     assert [record | {"seconds": 0} for record in stopped] == [record | {"seconds": 0} for record in whole]

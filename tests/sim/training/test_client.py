@@ -13,12 +13,12 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, REJECTED, Context, FedAvg, Lesson, State, Verdict
 from snowball.errors import SettingError
 from snowball.serialization import pack, unpack
-from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import rehearse_round, simulate
-from snowball.sim.run import run
+from snowball.sim.run import run_experiment
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
@@ -74,7 +74,7 @@ def watched(experiment: Experiment) -> tuple[list[dict[str, Any]], list[dict[str
     def observe(updates: Updates, malicious: Any, round: int) -> None:
         rows.append(dict(zip(updates.clients, updates.values.clone(), strict=True)))
 
-    return list(simulate(Federation.of(experiment), observe=observe)), rows
+    return list(simulate(Federation.build(experiment), observe=observe)), rows
 
 
 def test_benign_clients_train_as_the_defense_says_and_attackers_as_they_like(tiny: MakeExperiment) -> None:
@@ -94,12 +94,12 @@ def test_benign_clients_train_as_the_defense_says_and_attackers_as_they_like(tin
 
 def test_what_clients_keep_survives_a_stop(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("defense.name=lazy", "rounds=3")
-    whole = list(run(experiment, tmp_path / "whole"))
+    whole = list(run_experiment(experiment, tmp_path / "whole"))
     for count in (1, 2):
-        stopped = run(experiment, tmp_path / "stopped", resume=True)
+        stopped = run_experiment(experiment, tmp_path / "stopped", resume=True)
         assert [next(stopped)["round"]] == [count]
         stopped.close()  # type: ignore[attr-defined]
-    rest = list(run(experiment, tmp_path / "stopped", resume=True))
+    rest = list(run_experiment(experiment, tmp_path / "stopped", resume=True))
     assert [record["map"] for record in rest] == [record["map"] for record in whole[2:]]
 
 
@@ -119,7 +119,7 @@ def test_the_server_trains_an_update_of_its_own_where_it_is_wanted(tiny: MakeExp
 
 def test_a_server_cannot_trust_more_samples_than_there_are(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match=r"defense\.trusted_examples = 100000 is more than"):
-        rehearse_round(Federation.of(tiny("defense.name=selfish", "defense.trusted_examples=100000")))
+        rehearse_round(Federation.build(tiny("defense.name=selfish", "defense.trusted_examples=100000")))
 
 
 def test_what_a_client_keeps_travels_as_bytes() -> None:
@@ -136,7 +136,8 @@ def test_workers_get_and_give_what_clients_keep(tiny: MakeExperiment) -> None:
     steps = [f"defense.inversion.{name}=2" for name in quick]
     experiment = tiny("defense.name=flip", "defense.epochs=1", "defense.max_batches=11", *steps)
     once, again = (
-        list(simulate(Federation.of(experiment), engine)) for engine in (Serial, partial(Processes, workers=2))
+        list(simulate(Federation.build(experiment), engine))
+        for engine in (SerialEngine, partial(ProcessEngine, workers=2))
     )
     assert [record["map"] for record in once] == [record["map"] for record in again]
     assert [record["main_accuracy"] for record in once] == [record["main_accuracy"] for record in again]

@@ -13,7 +13,7 @@ MakeExperiment = Callable[..., Experiment]
 
 
 def test_accuracies_are_shares_of_the_right_samples(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("attack.target=2"))
+    federation = Federation.build(tiny("attack.target=2"))
     model = FederatedModel(federation)
     model.trainer.model.forward = lambda inputs: torch.eye(10)[2].repeat(len(inputs), 1)  # always says 2
     twos = (federation.dataset.test.labels == 2).double().mean().item()
@@ -22,7 +22,7 @@ def test_accuracies_are_shares_of_the_right_samples(tiny: MakeExperiment) -> Non
 
 
 def test_without_an_attack_there_is_no_backdoor_to_measure(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("attack.name=none"))
+    federation = Federation.build(tiny("attack.name=none"))
     evaluate = Evaluation(federation, FederatedModel(federation), FedAvg())
     accuracies = evaluate(Context(1, base=build_first_state(federation).base))
     assert accuracies["backdoor_accuracy"] is None

@@ -11,27 +11,27 @@ from torch.nn.functional import cosine_similarity
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
-from snowball.sim.engines.processes import Processes
-from snowball.sim.engines.serial import Serial
+from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
 from snowball.sim.training.client import LocalTraining
-from snowball.sim.training.malicious import LocalWork
+from snowball.sim.training.malicious import SimulatedSession
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
 IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
 
 
-def watch(experiment: Experiment, engine: Any = Serial) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    """The records, and each round's rows in the order of its participants."""
+def watch(experiment: Experiment, engine: Any = SerialEngine) -> tuple[list[dict[str, Any]], list[Tensor]]:
+    """Return the records, and each round's rows in the order of its participants."""
     seen: list[dict[str, Tensor]] = []
 
     def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
         seen.append(dict(zip(updates.clients, updates.values.clone(), strict=True)))
 
-    records = list(simulate(Federation.of(experiment), engine, observe=observe))
+    records = list(simulate(Federation.build(experiment), engine, observe=observe))
     rows = [
         torch.stack([by_client[client] for client in record["participants"]])
         for record, by_client in zip(records, seen, strict=True)
@@ -63,7 +63,7 @@ def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeE
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
 def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str, model: str) -> None:
     experiment = fed(name, f"model.name={model}")
-    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+    serial, processes = (watch(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2)))
     assert torch.equal(serial[0], processes[0])
 
 
@@ -72,14 +72,14 @@ EVASIVE = ("attack.scatter=0.5", "attack.noise=0.5", "attack.align=true")
 
 def test_workers_evade_as_the_serial_engine_does(fed: MakeExperiment) -> None:
     experiment = fed("evasive", *EVASIVE)
-    serial, processes = (watch(experiment, engine)[1] for engine in (Serial, partial(Processes, workers=2)))
+    serial, processes = (watch(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2)))
     assert torch.equal(serial[0], processes[0])
 
 
 @pytest.mark.parametrize("dodges", [EVASIVE[2:], EVASIVE])
 def test_evasive_updates_have_the_cosine_of_honest_ones(fed: MakeExperiment, dodges: tuple[str, ...]) -> None:
     experiment = fed("evasive", *dodges)
-    model = Federation.of(experiment).model()
+    model = Federation.build(experiment).build_model()
     base = torch.cat([weights.detach().flatten() for weights in model.parameters()])
     records, rows = watch(experiment)
     malicious = torch.tensor(records[0]["malicious"])
@@ -92,11 +92,11 @@ def test_evasive_updates_have_the_cosine_of_honest_ones(fed: MakeExperiment, dod
 
 
 def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_has_it(fed: MakeExperiment) -> None:
-    federation = Federation.of(fed("cba"))
+    federation = Federation.build(fed("cba"))
     trainer, base = LocalTraining(federation).trainer, torch.zeros(federation.layout.width)
 
     def draw(client: int, round: int, *name: str) -> int:
-        work = LocalWork(federation, trainer, base, {}, client, round)
+        work = SimulatedSession(federation, trainer, base, {}, client, round)
         return work.make_stream(*name).initial_seed()
 
     assert draw(0, 1, "scatter") == draw(0, 2, "scatter")
@@ -104,9 +104,9 @@ def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_ha
 
 
 def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExperiment) -> None:
-    federation = Federation.of(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
+    federation = Federation.build(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
     trainer = LocalTraining(federation).trainer
-    work = LocalWork(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
+    work = SimulatedSession(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
     first = work.compute_gradient()
     work.measure_backdoor_success(work.start)
     assert torch.equal(work.compute_gradient(), first)
@@ -132,7 +132,7 @@ def test_layer_poison_leaves_layers_honest(fed: MakeExperiment) -> None:
     experiment = fed("layer-poison", 'attack.spare=["conv1.weight", "fc2.weight"]')
     records, rows = watch(experiment)
     _, honest = watch(fed("cba", "attack.poison_ratio=0.0"))
-    columns = Federation.of(experiment).layout.columns
+    columns = Federation.build(experiment).layout.columns
     malicious = torch.tensor(records[0]["malicious"])
     for name in ("conv1.weight", "fc2.weight"):
         assert torch.equal(rows[0][malicious][:, columns[name]], honest[0][malicious][:, columns[name]])
@@ -149,12 +149,12 @@ def test_attackers_wait_for_their_time(tiny: MakeExperiment) -> None:
 
 
 def test_attackers_may_attack_in_a_share_of_the_rounds(tiny: MakeExperiment) -> None:
-    federation = Federation.of(tiny("attack.share_of_rounds=0.3"))
-    active = sum(federation.attacks(0, round) for round in range(1, 1001))
+    federation = Federation.build(tiny("attack.share_of_rounds=0.3"))
+    active = sum(federation.is_attacking(0, round) for round in range(1, 1001))
     assert 240 < active < 360
-    assert not any(federation.attacks(7, round) for round in range(1, 20))
+    assert not any(federation.is_attacking(7, round) for round in range(1, 20))
 
 
 def test_a_word_is_no_trigger_for_images(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match="a word cannot be a trigger on mnist-sample, whose samples are not texts"):
-        Federation.of(tiny("attack.name=text"))
+        Federation.build(tiny("attack.name=text"))

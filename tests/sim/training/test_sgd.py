@@ -7,9 +7,9 @@ from torch.nn.functional import cross_entropy
 
 from snowball import models
 from snowball.rng import stream
-from snowball.sim.engines.base import one_thread
+from snowball.sim.engines.base import use_one_thread
 from snowball.sim.experiment import TrainingSettings
-from snowball.sim.training.sgd import Trainer, channels_last
+from snowball.sim.training.sgd import Trainer, view_channels_last
 from snowball.updates import Layout
 
 SETTINGS = TrainingSettings(epochs=3, batch=10)
@@ -17,7 +17,7 @@ SETTINGS = TrainingSettings(epochs=3, batch=10)
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    with one_thread():
+    with use_one_thread():
         yield
 
 
@@ -38,7 +38,7 @@ def samples(count: int) -> tuple[Tensor, Tensor]:
 def trained(trainer: Trainer, count: int, seed: int = 0) -> Tensor:
     trainer.load(base())
     trainer.train(*samples(count), 0.01, stream(seed, "client"))
-    return trainer.row()
+    return trainer.read_row()
 
 
 def with_torch_optim(count: int) -> Tensor:
@@ -78,7 +78,7 @@ def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone(
         trainer.load(start)
         images = torch.ones(10, 3, 8, 8)  # all alike, so that their order says nothing
         trainer.train(images, torch.zeros(10, dtype=torch.int64), 0.01, stream(seed, "client"))
-        return trainer.row()
+        return trainer.read_row()
 
     before = torch.get_rng_state()
     first, other = row(0), row(1)
@@ -91,12 +91,12 @@ def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone(
 def test_a_row_comes_back_as_it_was_loaded() -> None:
     trainer = Trainer(model(), SETTINGS)
     trainer.load(base())
-    assert torch.equal(trainer.row(), base())
-    assert trainer.row().data_ptr() != trainer.weights.data_ptr()
+    assert torch.equal(trainer.read_row(), base())
+    assert trainer.read_row().data_ptr() != trainer.weights.data_ptr()
 
 
 def test_filters_keep_their_channels_last() -> None:
-    view = channels_last(torch.arange(2 * 3 * 4 * 5), torch.Size((2, 3, 4, 5)))
+    view = view_channels_last(torch.arange(2 * 3 * 4 * 5), torch.Size((2, 3, 4, 5)))
     assert view.shape == (2, 3, 4, 5)
     assert view.is_contiguous(memory_format=torch.channels_last)
-    assert channels_last(torch.arange(6), torch.Size((2, 3))).shape == (2, 3)
+    assert view_channels_last(torch.arange(6), torch.Size((2, 3))).shape == (2, 3)

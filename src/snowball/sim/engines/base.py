@@ -1,7 +1,7 @@
 """Engine protocol: trains the clients of a round one by one, in parallel or on other machines.
 
-Engines differ in speed only; `Serial` defines the results. An engine yields replies in any order, and `train_cohort`
-collects them.
+Engines differ in speed only; `SerialEngine` defines the results. An engine yields replies in any order, and
+`train_cohort` collects them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from torch import Tensor
 
 from snowball.buffers import Buffers
-from snowball.records.checkpoint import Memory, State
+from snowball.records.checkpoint import ClientStates, RunState
 from snowball.serialization import pack, unpack
 from snowball.sim.training.client import Reply
 from snowball.threads import use_threads
@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Stop whatever `__enter__` started."""
         return
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Train each client of a cohort from the state's global model; yield its slot in the cohort and its reply.
 
         The state is left as it is. A reply's row may already be the slot's row of `rows`.
@@ -55,32 +55,32 @@ class Replies(NamedTuple):
     buffers: list[Buffers]
 
 
-def train_cohort(engine: Engine, state: State, cohort: Sequence[int], round: int) -> Replies:
-    """Train a cohort, collect its replies, and update in `state.clients` what the clients keep between rounds."""
-    kept: Memory = {}
+def train_cohort(engine: Engine, state: RunState, cohort: Sequence[int], round: int) -> Replies:
+    """Train a cohort, collect its replies, and update the clients' states in `state` once all of them have replied."""
+    client_states: ClientStates = {}
     buffers: dict[int, Buffers] = {}
-    with one_thread():
+    with use_one_thread():
         for slot, reply in engine.train(state, cohort, round):
             if reply.row.data_ptr() != engine.rows[slot].data_ptr():  # workers write into shared memory themselves
                 engine.rows[slot] = reply.row
             buffers[slot] = reply.buffers
-            if reply.kept is not None:
-                kept[str(cohort[slot])] = reply.kept
-    state.clients.update((client, kept[client]) for client in map(str, cohort) if client in kept)
+            if reply.client_state is not None:
+                client_states[str(cohort[slot])] = reply.client_state
+    state.clients.update((name, client_states[name]) for name in map(str, cohort) if name in client_states)
     return Replies(engine.rows, [buffers[slot] for slot in range(len(cohort))])
 
 
-def stow(kept: Any, buffers: Buffers) -> bytes:
-    """What a client keeps and a model's buffers, for the line; nothing at all where there is neither."""
-    return pack([kept, buffers] if kept is not None or buffers else None)
+def pack_message(client_state: Any, buffers: Buffers) -> bytes:
+    """Serialise a client's state and a model's buffers for a message; no bytes at all if there is neither."""
+    return pack([client_state, buffers] if client_state is not None or buffers else None)
 
 
-def unstow(luggage: bytes) -> tuple[Any, Buffers]:
-    """What `stow` was given."""
-    kept, buffers = unpack(luggage) or (None, {})
-    return kept, buffers
+def unpack_message(payload: bytes) -> tuple[Any, Buffers]:
+    """Return the client state and the buffers that `pack_message` serialised."""
+    client_state, buffers = unpack(payload) or (None, {})
+    return client_state, buffers
 
 
-def one_thread() -> AbstractContextManager[None]:
-    """Sums in one order: the results of a thread pool depend on its size."""
+def use_one_thread() -> AbstractContextManager[None]:
+    """Compute in one thread, so that the order of sums does not depend on the number of threads."""
     return use_threads(1)

@@ -1,4 +1,4 @@
-"""Which engine trains a run's clients. Torch is imported by those that are chosen, and not before."""
+"""Choice of the engine that trains a run's clients. Torch is imported only by the engine that is chosen."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snowball.errors import SettingError
-from snowball.sim.engines.forkserver import warm
+from snowball.sim.engines.forkserver import start_forkserver
 
 if TYPE_CHECKING:
     from snowball.sim.engines.base import Engine
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EngineName(StrEnum):
-    """How clients are trained: one after the other, on all cores, many at once, or over Flower."""
+    """Names of the engines: one client after the other, on all cores, stacked, or over Flower."""
 
     serial = "serial"
     processes = "processes"
@@ -23,16 +23,16 @@ class EngineName(StrEnum):
 
 
 class Device(StrEnum):
-    """What they are trained on."""
+    """Devices that clients are trained on."""
 
     cpu = "cpu"
     cuda = "cuda"
 
 
-def choose(
+def choose_engine(
     name: EngineName | None = None, device: Device = Device.cpu, workers: int | None = None, chunk: int | None = None
 ) -> "Callable[[Federation], Engine]":
-    """The engine that was asked for, or the fastest one for the device."""
+    """Return what makes the named engine, or the fastest engine for the device."""
     if device is Device.cuda:
         require_gpu(name, workers)
     chosen = name or (EngineName.vmap if device is Device.cuda else EngineName.processes)
@@ -40,52 +40,52 @@ def choose(
         raise SettingError(f"--workers {workers} needs --engine processes, not {chosen}")
     if chunk and chosen is not EngineName.vmap:
         raise SettingError(f"--chunk {chunk} needs --engine vmap, not {chosen}")
-    return MAKERS[chosen](device, workers, chunk)
+    return ENGINE_MAKERS[chosen](device, workers, chunk)
 
 
 def require_gpu(name: EngineName | None, workers: int | None) -> None:
-    """Refuse what cannot be trained on a GPU, or where there is none."""
+    """Refuse options that exclude a GPU, and a machine without one."""
     import torch
 
     if name in (EngineName.processes, EngineName.flower) or workers:
         raise SettingError("--device cuda trains in one process: leave --engine and --workers out")
     if not torch.cuda.is_available():
-        raise SettingError(f"--device cuda needs a GPU that torch {torch.__version__} can use, and it finds none")
+        raise SettingError(f"--device cuda needs a GPU, and torch {torch.__version__} finds none")
 
 
-def serial(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
-    """One client after the other."""
-    from snowball.sim.engines.serial import Serial
+def make_serial(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
+    """Train one client after the other."""
+    from snowball.sim.engines.serial import SerialEngine
 
-    return partial(Serial, device=device.value)
-
-
-def processes(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
-    """On all cores."""
-    warm()  # imports torch for the workers, while this process imports its own
-    from snowball.sim.engines.processes import Processes, cores
-
-    return partial(Processes, workers=workers or cores())
+    return partial(SerialEngine, device=device.value)
 
 
-def vmap(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
-    """Many at once."""
-    from snowball.sim.engines.vmap import Stacked
+def make_processes(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
+    """Train on all cores."""
+    start_forkserver()  # it imports torch for the workers while this process imports its own
+    from snowball.sim.engines.processes import ProcessEngine, count_cores
 
-    return partial(Stacked, device=device.value, chunk=chunk)
-
-
-def flower(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
-    """Over Flower."""
-    from snowball.sim.engines.flower import Simulated
-    from snowball.sim.engines.processes import cores
-
-    return partial(Simulated, workers=workers or cores())
+    return partial(ProcessEngine, workers=workers or count_cores())
 
 
-MAKERS = {
-    EngineName.serial: serial,
-    EngineName.processes: processes,
-    EngineName.vmap: vmap,
-    EngineName.flower: flower,
+def make_vmap(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
+    """Train many clients at once."""
+    from snowball.sim.engines.vmap import VmapEngine
+
+    return partial(VmapEngine, device=device.value, chunk=chunk)
+
+
+def make_flower(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
+    """Train over Flower."""
+    from snowball.sim.engines.flower import FlowerEngine
+    from snowball.sim.engines.processes import count_cores
+
+    return partial(FlowerEngine, workers=workers or count_cores())
+
+
+ENGINE_MAKERS = {
+    EngineName.serial: make_serial,
+    EngineName.processes: make_processes,
+    EngineName.vmap: make_vmap,
+    EngineName.flower: make_flower,
 }

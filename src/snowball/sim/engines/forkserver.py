@@ -1,4 +1,4 @@
-"""The process that workers are forked from. It imports torch once for all of them, while the parent imports its own."""
+"""The process that workers are forked from: it imports torch once for all of them, in parallel with the parent."""
 
 import signal
 import threading
@@ -7,22 +7,21 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 
-WORKER = "snowball.sim.engines.worker"
-"""What it imports."""
+PRELOADED_MODULE = "snowball.sim.engines.worker"
 
 
-def warm() -> ForkServerContext:
-    """What starts workers; the first call starts the process that they come from."""
+def start_forkserver() -> ForkServerContext:
+    """Start the fork server unless it is running, and return the context that starts workers."""
     context = get_context("forkserver")
-    context.set_forkserver_preload([WORKER])
-    with deaf():
+    context.set_forkserver_preload([PRELOADED_MODULE])
+    with ignore_sigint():
         forkserver.ensure_running()
     return context
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
-    """Let processes that are started meanwhile not hear Ctrl-C: what it means is the parent's to say."""
+def ignore_sigint() -> Iterator[None]:
+    """Let processes that are started meanwhile ignore Ctrl-C: the parent decides what it means."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""The engine that uses all cores.
+"""Engine that trains clients in worker processes on all cores.
 
-Rows are those of `Serial` bit for bit, whatever the number of workers: each client's training depends on the global
-row, its number and the round, and on nothing that ran before it.
+Rows are bit for bit those of `SerialEngine`, whatever the number of workers: the training of a client depends on the
+global row, the client and the round, and on nothing that ran before it.
 """
 
 import os
@@ -15,29 +15,33 @@ from typing import Any, Self
 from torch import Tensor
 
 from snowball.buffers import Buffers
-from snowball.records.checkpoint import State
-from snowball.sim.engines.base import Engine, stow, unstow
-from snowball.sim.engines.worker import COUNT, TASK, Task, Worker, shared_rows, start
+from snowball.records.checkpoint import RunState
+from snowball.sim.engines.base import Engine, pack_message, unpack_message
+from snowball.sim.engines.worker import COUNT_MESSAGE, TASK_HEADER, Task, Worker, open_shared_rows, start_worker
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import Reply
-from snowball.sim.training.evaluation import BATCH, measures
+from snowball.sim.training.evaluation import EVALUATION_BATCH, build_test_splits
 
-SHARE = 5 * BATCH
-"""Samples that a worker evaluates at a time: whole batches, so that whoever does it, the results are the same."""
+SAMPLES_PER_TASK = 5 * EVALUATION_BATCH
+"""Samples that a worker evaluates per task: whole batches, so that the results do not depend on who evaluates them."""
 
-CHUNK = 1 << 20
+WRITE_BYTES = 1 << 20
 
 
-class Processes(Engine):
-    """Workers of one thread each; rows are written into a shared file, and a task is a few integers."""
+class ProcessEngine(Engine):
+    """Trains clients in worker processes of one thread each.
+
+    The workers write their rows into a shared file. A task is a few integers, unless clients keep a state or the model
+    has buffers.
+    """
 
     device = "cpu"
 
     def __init__(self, federation: Federation, workers: int) -> None:
         self.experiment = federation.experiment
         self.examples = [len(part) for part in federation.parts]
-        self.measures = {name: len(split) for name, split in measures(federation).items()}
-        self.count = min(workers, self.experiment.cohort)
+        self.test_sizes = {name: len(split) for name, split in build_test_splits(federation).items()}
+        self.worker_count = min(workers, self.experiment.cohort)
         self.width = federation.layout.width
         self.workers: list[Worker] = []
         self.stack = ExitStack()
@@ -45,13 +49,13 @@ class Processes(Engine):
     def __enter__(self) -> Self:
         with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="snowball-") as folder:
             file = Path(folder) / "rows"
-            reserve(file, 4 * self.width * (1 + self.experiment.cohort))
-            self.base, self.rows = shared_rows(file, self.experiment.cohort, self.width)
-            for _ in range(self.count):
-                self.workers.append(start(self.experiment, file))
+            reserve_file(file, 4 * self.width * (1 + self.experiment.cohort))
+            self.base, self.rows = open_shared_rows(file, self.experiment.cohort, self.width)
+            for _ in range(self.worker_count):
+                self.workers.append(start_worker(self.experiment, file))
                 stack.callback(self.workers[-1].stop)
             for worker in self.workers:
-                worker.receive()  # it has opened the file, which can go
+                worker.receive()  # it has opened the file, which can now be removed
             self.stack = stack.pop_all()
         return self
 
@@ -59,56 +63,56 @@ class Processes(Engine):
         self.workers.clear()
         self.stack.close()
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Let the workers train the clients; a reply's row is the one that its worker wrote into shared memory."""
         self.base.copy_(state.base)
-        for slot, luggage in self._done(self._training(state, cohort, round)):
-            yield slot, Reply(self.rows[slot], *unstow(luggage))
+        for slot, payload in self._run_tasks(self._list_training_tasks(state, cohort, round)):
+            yield slot, Reply(self.rows[slot], *unpack_message(payload))
 
-    def right(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
-        """How many samples of each measure a global model labels right."""
+    def count_correct(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
+        """Return how many samples of each test split a global model labels correctly."""
         self.base.copy_(row)
-        counts = dict.fromkeys(self.measures, 0)
-        for name, count in self._done(self._counting(buffers)):
-            counts[name] += COUNT.unpack(count)[0]
+        counts = dict.fromkeys(self.test_sizes, 0)
+        for name, count in self._run_tasks(self._list_evaluation_tasks(buffers)):
+            counts[name] += COUNT_MESSAGE.unpack(count)[0]
         return counts
 
-    def _training(self, state: State, cohort: Sequence[int], round: int) -> Iterator[Task]:
-        """The tasks of a round, the largest first: the smallest leave the shortest wait at the end."""
+    def _list_training_tasks(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[Task]:
+        """Yield one task per client, the largest clients first, which leaves the shortest wait at the end."""
         for slot in sorted(range(len(cohort)), key=lambda slot: -self.examples[cohort[slot]]):
             client = cohort[slot]
-            luggage = stow(state.clients.get(str(client)), state.buffers)
-            yield Task(slot, f"trained client {client}", TASK.pack(True, slot, client, round) + luggage)
+            payload = pack_message(state.clients.get(str(client)), state.buffers)
+            yield Task(slot, f"training client {client}", TASK_HEADER.pack(True, slot, client, round) + payload)
 
-    def _counting(self, buffers: Buffers) -> Iterator[Task]:
-        """The tasks of an evaluation."""
-        luggage = stow(None, buffers)
-        for number, (name, size) in enumerate(self.measures.items()):
-            for first in range(0, size, SHARE):
-                yield Task(name, "evaluated", TASK.pack(False, number, first, min(first + SHARE, size)) + luggage)
+    def _list_evaluation_tasks(self, buffers: Buffers) -> Iterator[Task]:
+        payload = pack_message(None, buffers)
+        for number, (name, size) in enumerate(self.test_sizes.items()):
+            for start in range(0, size, SAMPLES_PER_TASK):
+                end = min(start + SAMPLES_PER_TASK, size)
+                yield Task(name, "evaluating", TASK_HEADER.pack(False, number, start, end) + payload)
 
-    def _done(self, tasks: Iterator[Task]) -> Iterator[tuple[Any, bytes]]:
-        """Have the tasks done, by whoever is idle; whose each was and what came of it, as they come."""
+    def _run_tasks(self, tasks: Iterator[Task]) -> Iterator[tuple[Any, bytes]]:
+        """Give each task to an idle worker, and yield the keys and answers of tasks as they finish."""
         idle, busy = list(self.workers), dict[Any, Worker]()
         while True:
             for worker, task in zip(list(idle), tasks, strict=False):
                 idle.remove(worker)
                 worker.send(task)
-                busy[worker.line] = worker
+                busy[worker.connection] = worker
             if not busy:
                 return
-            for line in wait(list(busy)):
-                idle.append(busy.pop(line))
+            for connection in wait(list(busy)):
+                idle.append(busy.pop(connection))
                 yield idle[-1].task.key, idle[-1].receive()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def reserve(file: Path, size: int) -> None:
-    """Make a file of this size that the disk has room for."""
+def reserve_file(file: Path, size: int) -> None:
+    """Write a file of this many bytes, so that a full disk shows here and not in a worker."""
     with file.open("wb") as content:
-        for start in range(0, size, CHUNK):
-            content.write(bytes(min(CHUNK, size - start)))
+        for start in range(0, size, WRITE_BYTES):
+            content.write(bytes(min(WRITE_BYTES, size - start)))

@@ -1,26 +1,25 @@
-"""Where a Ray cluster is, and whether anybody answers there."""
+"""Address and environment of a Ray cluster."""
 
 from socket import create_connection
 
 from snowball.errors import RunError
 
-PATIENCE = 10.0
-"""Seconds for a cluster to answer."""
+CONNECT_SECONDS = 10.0
 
-QUIET = {
+RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # which Ray warns of otherwise
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns about it
     "OMP_NUM_THREADS": "1",
 }
-"""What Ray's processes are to have in their environment."""
+"""Environment variables of Ray's processes."""
 
 
 def require_cluster(address: str, given: str) -> None:
-    """Refuse the address of a cluster where nobody answers, which was `given` so: Ray itself would try for minutes."""
+    """Refuse an address at which no cluster answers; `given` says how the user set it. Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()) or "//" in host:
-        return  # in another form, which is Ray's to read
+        return  # Ray knows more forms of addresses than host:port
     try:
-        create_connection((host, int(port)), PATIENCE).close()
+        create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise RunError(f"{given} is no Ray cluster: {error}") from error
+        raise RunError(f"{given} is not a Ray cluster: {error}") from error

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from snowball.records.checkpoint import State
+from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import Engine
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, Reply
 
 
-class Serial(Engine):
+class SerialEngine(Engine):
     """Trains one client after the other in this process."""
 
     def __init__(self, federation: Federation, device: str = "cpu") -> None:
@@ -18,8 +18,8 @@ class Serial(Engine):
         self.training = LocalTraining(federation, device)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
 
-    def train(self, state: State, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
+    def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Train the clients in the cohort's order."""
         for slot, client in enumerate(cohort):
-            kept = state.clients.get(str(client))
-            yield slot, self.training(state.base, client, round, kept, state.buffers)
+            client_state = state.clients.get(str(client))
+            yield slot, self.training(state.base, client, round, client_state, state.buffers)

@@ -11,20 +11,20 @@ from torch.nn.functional import cross_entropy
 from snowball.buffers import Buffers, saved
 from snowball.models.dropout import DropoutCall, DropoutReplay, DropoutStreams, record_dropout_calls
 from snowball.rng import derive
-from snowball.sim.engines.batching import Tasks, turns
-from snowball.sim.training.sgd import Trainer, batch_sizes, step
+from snowball.sim.engines.batching import StackedSamples, group_batches
+from snowball.sim.training.sgd import Trainer, compute_batch_sizes, take_sgd_step
 
-ROWS = 6
-"""Rows that a client takes at most: its weights, gradient and velocity, and copies on the way."""
+ROWS_PER_CLIENT = 6
+"""Upper bound of the rows that a client takes: its weights, gradient and velocity, and temporary copies."""
 
 
-class Stack:
-    """The models of some clients, which all start from one.
+class ModelStack:
+    """Models of several clients, all with the same initial parameters.
 
     Attributes:
-        members: whose model each row is.
-        weights: (n, d) their parameters, in the layout's order.
-        velocity: (n, d) what momentum makes of their gradients.
+        members: the client of each row.
+        weights: (n, d) parameters, in the layout's order.
+        velocity: (n, d) momentum of the gradients.
         buffers: (n, ...) by name.
     """
 
@@ -38,41 +38,41 @@ class Stack:
             for name in saved(trainer.model)
         }
 
-    def bring(self, members: Sequence[int]) -> None:
-        """Let these be the first rows."""
+    def move_to_front(self, members: Sequence[int]) -> None:
+        """Reorder the rows so that these members come first."""
         if self.members[: len(members)] == list(members):
             return
         order = [*members, *(member for member in self.members if member not in set(members))]
-        places = torch.tensor([self.members.index(member) for member in order], device=self.weights.device)
-        self.members, self.weights, self.velocity = order, self.weights[places], self.velocity[places]
-        self.buffers = {name: buffer[places] for name, buffer in self.buffers.items()}
+        rows = torch.tensor([self.members.index(member) for member in order], device=self.weights.device)
+        self.members, self.weights, self.velocity = order, self.weights[rows], self.velocity[rows]
+        self.buffers = {name: buffer[rows] for name, buffer in self.buffers.items()}
 
-    def step(self, inputs: Tensor, labels: Tensor, noises: Sequence[Tensor], rate: float) -> None:
-        """Let the first rows take a step of SGD, each with a batch of its own: inputs are (rows, batch, ...)."""
+    def take_step(self, inputs: Tensor, labels: Tensor, noises: Sequence[Tensor], rate: float) -> None:
+        """Take one SGD step with the first rows, each with a batch of its own: inputs are (rows, batch, ...)."""
         weights, velocity = self.weights[: len(labels)], self.velocity[: len(labels)]
-        gradient = self.gradient(weights, inputs, labels, noises)
-        step(weights, gradient, velocity, self.trainer.settings, rate)
+        gradient = self.compute_gradient(weights, inputs, labels, noises)
+        take_sgd_step(weights, gradient, velocity, self.trainer.settings, rate)
 
-    def gradient(self, weights: Tensor, inputs: Tensor, labels: Tensor, noises: Sequence[Tensor]) -> Tensor:
-        """(n, d) each row's gradient of its own loss: nothing of a row is in the losses of the others."""
+    def compute_gradient(self, weights: Tensor, inputs: Tensor, labels: Tensor, noises: Sequence[Tensor]) -> Tensor:
+        """Return each row's gradient of its own loss (n, d); no row enters the loss of another."""
         layout, rows = self.trainer.layout, len(weights)
         parameters = {
             name: weights[:, columns].view(rows, *shape).requires_grad_()
             for (name, columns), shape in zip(layout.columns.items(), layout.shapes, strict=True)
         }
         buffers = {name: buffer[:rows] for name, buffer in self.buffers.items()}
-        losses = vmap(self._loss)(parameters, buffers, inputs, labels, list(noises))  # (n,)
+        losses = vmap(self._compute_loss)(parameters, buffers, inputs, labels, list(noises))  # (n,)
         gradients = torch.autograd.grad(losses.sum(), list(parameters.values()), materialize_grads=True)
         return torch.cat([gradient.flatten(1) for gradient in gradients], 1)
 
-    def models(self) -> list[tuple[Tensor, Buffers]]:
-        """The parameters (d,) and buffers of every member's model, by number."""
-        places = [self.members.index(member) for member in range(len(self.members))]
+    def unstack(self) -> list[tuple[Tensor, Buffers]]:
+        """Return the parameters (d,) and buffers of every member's model, in the order of members."""
+        rows = [self.members.index(member) for member in range(len(self.members))]
         weights = self.weights.cpu()
         buffers = {name: buffer.cpu() for name, buffer in self.buffers.items()}
-        return [(weights[place], {name: buffer[place].clone() for name, buffer in buffers.items()}) for place in places]
+        return [(weights[row], {name: buffer[row].clone() for name, buffer in buffers.items()}) for row in rows]
 
-    def _loss(
+    def _compute_loss(
         self, parameters: Buffers, buffers: Buffers, inputs: Tensor, labels: Tensor, noises: list[Tensor]
     ) -> Tensor:
         with DropoutReplay(noises):
@@ -86,53 +86,54 @@ class StackTrainer:
         self.trainer = trainer
         self.drops: dict[int, list[DropoutCall]] = {}
 
-    def train(self, tasks: Tasks, base: Tensor, buffers: Buffers, rate: float) -> Stack:
-        """What clients make of a global model; rows are moved least where who has most samples comes first."""
+    def train(self, samples: StackedSamples, base: Tensor, buffers: Buffers, rate: float) -> ModelStack:
+        """Train clients from a global model; fewest rows move if clients are sorted by size, the largest first."""
         settings, device = self.trainer.settings, self.trainer.device
-        stack = Stack(len(tasks.counts), self.trainer, base, buffers)
-        sizes = [batch_sizes(count, settings.batch, self.trainer.least) for count in tasks.counts]
+        stack = ModelStack(len(samples.counts), self.trainer, base, buffers)
+        sizes = [compute_batch_sizes(count, settings.batch, self.trainer.min_batch) for count in samples.counts]
         self.trainer.model.train()
         with torch.random.fork_rng([] if device == "cpu" else [device]):
-            draws = DropoutStreams([derive(rng.initial_seed(), "dropout") for rng in tasks.rngs], device)
+            draws = DropoutStreams([derive(rng.initial_seed(), "dropout") for rng in samples.rngs], device)
             for _ in range(settings.epochs):
-                orders = tasks.shuffled()
-                for turn in turns(sizes, settings.batch):
-                    batch = turn.batch(orders)
-                    noises = draws.draw_noises(self.drops_in(tasks.inputs[:1], turn.size), turn.members)
-                    stack.bring(turn.members)
-                    stack.step(tasks.inputs[batch], tasks.labels[batch], noises, rate)
+                orders = samples.shuffle()
+                for group in group_batches(sizes, settings.batch):
+                    batch = group.gather(orders)
+                    noises = draws.draw_noises(self.find_drops(samples.inputs[:1], group.size), group.members)
+                    stack.move_to_front(group.members)
+                    stack.take_step(samples.inputs[batch], samples.labels[batch], noises, rate)
         return stack
 
-    def drops_in(self, sample: Tensor, size: int) -> list[DropoutCall]:
-        """Where the model drops when it is given so many samples like one (1, ...)."""
+    def find_drops(self, sample: Tensor, size: int) -> list[DropoutCall]:
+        """Return where the model applies dropout to a batch of this size, given one sample (1, ...)."""
         if size not in self.drops:
             self.drops[size] = record_dropout_calls(
                 self.trainer.model, torch.zeros_like(sample).repeat_interleave(size, 0)
             )
         return self.drops[size]
 
-    def rehearse(self, sample: Tensor, most: int) -> int:
-        """Let two clients step at once; the bytes that one takes if it has so many samples like one (1, ...)."""
+    def measure_client_bytes(self, sample: Tensor, examples: int) -> int:
+        """Try a step of two clients, and return the bytes that a client with this many samples (1, ...) takes."""
         trainer = self.trainer
-        size = max(trainer.least, min(trainer.settings.batch, most))
+        size = max(trainer.min_batch, min(trainer.settings.batch, examples))
         inputs = torch.zeros_like(sample).repeat_interleave(size, 0)
         labels = torch.zeros(2, size, dtype=torch.long, device=trainer.device)
-        stack = Stack(2, trainer, torch.zeros_like(trainer.weights), trainer.buffers())
+        stack = ModelStack(2, trainer, torch.zeros_like(trainer.weights), trainer.copy_buffers())
         trainer.model.train()
         with torch.random.fork_rng([] if trainer.device == "cpu" else [trainer.device]):
-            noises = DropoutStreams([0, 0], trainer.device).draw_noises(self.drops_in(sample, size), [0, 1])
-            stack.gradient(stack.weights, inputs.expand(2, *inputs.shape), labels, noises)
-            return bytes_kept(trainer.model, inputs) + ROWS * trainer.weights.nbytes + most * sample.nbytes
+            noises = DropoutStreams([0, 0], trainer.device).draw_noises(self.find_drops(sample, size), [0, 1])
+            stack.compute_gradient(stack.weights, inputs.expand(2, *inputs.shape), labels, noises)
+            activations = measure_saved_bytes(trainer.model, inputs)
+        return activations + ROWS_PER_CLIENT * trainer.weights.nbytes + examples * sample.nbytes
 
 
-def bytes_kept(model: nn.Module, inputs: Tensor) -> int:
-    """What a model keeps of a batch for its derivative."""
-    kept: list[int] = []
+def measure_saved_bytes(model: nn.Module, inputs: Tensor) -> int:
+    """Return the bytes that a model saves of a batch for its derivative."""
+    sizes: list[int] = []
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.nbytes)
+    def record(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.nbytes)
         return tensor
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    with saved_tensors_hooks(record, lambda tensor: tensor):
         model(inputs)
-    return sum(kept)
+    return sum(sizes)

@@ -1,4 +1,4 @@
-"""A process that trains and evaluates for the engine `Processes`, and the line to it."""
+"""Worker process of `ProcessEngine`, and the connection to it."""
 
 import signal
 import struct
@@ -17,129 +17,136 @@ from torch import Tensor
 from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.errors import RunError
-from snowball.sim.engines.base import stow, unstow
-from snowball.sim.engines.forkserver import warm
+from snowball.sim.engines.base import pack_message, unpack_message
+from snowball.sim.engines.forkserver import start_forkserver
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining
-from snowball.sim.training.evaluation import FederatedModel, measures
+from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
-TASK = struct.Struct("<?qqq")
-"""All that a worker is told, but for what a client keeps and global buffers: to train, and then the slot in the cohort,
-client and round; or to count what is right, and then in which measure, from which sample, to which."""
+TASK_HEADER = struct.Struct("<?qqq")
+"""Start of a task's message: True, slot, client and round to train; False, test split, start and end to evaluate.
 
-COUNT = struct.Struct("<q")
+The client's state and the global buffers follow."""
 
-GRACE = 5.0
-"""Seconds that a worker gets to go before it is killed."""
+COUNT_MESSAGE = struct.Struct("<q")
+
+STOP_SECONDS = 5.0
+"""Seconds that a worker gets to stop before it is killed."""
 
 
 class Task(NamedTuple):
-    """What a worker is to do: whose it is, in words, and the message that asks for it."""
+    """A task of a worker.
+
+    Attributes:
+        key: identifies the task to whoever asked for it.
+        activity: what the worker does, for errors.
+        message: the bytes that the worker receives.
+    """
 
     key: Any
-    words: str
+    activity: str
     message: bytes
 
 
-STARTING = Task(None, "started", b"")
+STARTING = Task(None, "starting", b"")
 
 
 @dataclass(eq=False)
 class Worker:
-    """A process, the line to it, and what it does now."""
+    """A worker process, the connection to it, and its current task."""
 
     process: BaseProcess
-    line: Connection
+    connection: Connection
     task: Task = STARTING
 
     def send(self, task: Task) -> None:
-        """Hand over a task."""
+        """Send a task."""
         self.task = task
-        with self._alive():
-            self.line.send_bytes(task.message)
+        with self._report_death():
+            self.connection.send_bytes(task.message)
 
     def receive(self) -> bytes:
-        """Wait until the task is done, for what comes of it."""
-        with self._alive():
-            return self.line.recv_bytes()
+        """Wait for the answer to the task."""
+        with self._report_death():
+            return self.connection.recv_bytes()
 
     @contextmanager
-    def _alive(self) -> Iterator[None]:
+    def _report_death(self) -> Iterator[None]:
         try:
             yield
         except (EOFError, OSError) as error:
-            self.process.join(GRACE)
+            self.process.join(STOP_SECONDS)
             code = f"exit code {self.process.exitcode}"
-            raise RunError(f"worker process {self.process.pid} ended with {code} while it {self.task.words}") from error
+            raise RunError(f"worker process {self.process.pid} ended with {code} while {self.task.activity}") from error
 
     def stop(self) -> None:
-        """End the process, by force if it does not go."""
-        self.line.close()
+        """Stop the process, by force if needed."""
+        self.connection.close()
         self.process.terminate()
-        self.process.join(GRACE)
+        self.process.join(STOP_SECONDS)
         self.process.kill()
         self.process.join()
 
 
-def start(experiment: Experiment, file: Path) -> Worker:
-    """A worker on its way; it says one word when it is ready."""
-    context = warm()
+def start_worker(experiment: Experiment, file: Path) -> Worker:
+    """Start a worker; it sends an empty message once it is ready."""
+    context = start_forkserver()
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(experiment.settings(), str(file), theirs), daemon=True)
+    process = context.Process(target=run_worker, args=(experiment.dump_settings(), str(file), theirs), daemon=True)
     process.start()
-    theirs.close()  # so that the line breaks when the worker dies
+    theirs.close()  # so that the connection breaks when the worker dies
     return Worker(process, ours)
 
 
-def work(settings: dict[str, Any], file: str, line: Connection) -> None:
-    """A worker's life: train what is asked for until the line breaks."""
+def run_worker(settings: dict[str, Any], file: str, connection: Connection) -> None:
+    """Answer tasks until the connection breaks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
     experiment = Experiment.parse(settings)
-    federation = Federation.of(experiment)
-    training, evaluating = LocalTraining(federation), Evaluating(federation)
-    base, rows = shared_rows(Path(file), experiment.cohort, federation.layout.width)
-    line.send_bytes(b"")
+    federation = Federation.build(experiment)
+    training, evaluation = LocalTraining(federation), WorkerEvaluation(federation)
+    base, rows = open_shared_rows(Path(file), experiment.cohort, federation.layout.width)
+    connection.send_bytes(b"")
     try:
         while True:
-            message = line.recv_bytes()
-            trains, *numbers = TASK.unpack_from(message)
-            kept, buffers = unstow(message[TASK.size :])
+            message = connection.recv_bytes()
+            trains, *numbers = TASK_HEADER.unpack_from(message)
+            client_state, buffers = unpack_message(message[TASK_HEADER.size :])
             if trains:
                 slot, client, round = numbers
-                reply = training(base, client, round, kept, buffers)
+                reply = training(base, client, round, client_state, buffers)
                 rows[slot] = reply.row
-                line.send_bytes(stow(reply.kept, reply.buffers))
+                connection.send_bytes(pack_message(reply.client_state, reply.buffers))
             else:
-                line.send_bytes(COUNT.pack(evaluating(base, buffers, *numbers)))
+                connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, buffers, *numbers)))
     except (EOFError, OSError):
         pass  # the parent is gone
 
 
-class Evaluating:
-    """A worker's part in an evaluation; what it needs is made when it is first asked."""
+class WorkerEvaluation:
+    """Evaluates parts of the test splits; model and splits are built when they are first needed."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
 
     @cached_property
     def model(self) -> FederatedModel:
-        """The model to load global rows into."""
+        """Model to load global rows into."""
         return FederatedModel(self.federation)
 
     @cached_property
     def splits(self) -> list[Split]:
-        """What is measured."""
-        return list(measures(self.federation).values())
+        """Test splits, in the order of `build_test_splits`."""
+        return list(build_test_splits(self.federation).values())
 
-    def __call__(self, row: Tensor, buffers: Buffers, measure: int, start: int, end: int) -> int:
-        """How many of some samples are labelled right."""
+    def count_correct(self, row: Tensor, buffers: Buffers, split: int, start: int, end: int) -> int:
+        """Return how many samples from start to end of a test split a global model labels correctly."""
         self.model.buffers = buffers
-        return self.model.right(row, self.splits[measure][torch.arange(start, end)])
+        return self.model.count_correct(row, self.splits[split][torch.arange(start, end)])
 
 
-def shared_rows(file: Path, cohort: int, width: int) -> tuple[Tensor, Tensor]:
-    """The global row (d,) and the cohort's rows (K, d), in memory that all who open the file share."""
+def open_shared_rows(file: Path, cohort: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return the global row (d,) and the cohort's rows (K, d) in memory shared by all processes that open the file."""
     values = torch.from_file(str(file), shared=True, size=(1 + cohort) * width)
     return values[:width], values[width:].view(cohort, width)

@@ -1,4 +1,4 @@
-"""What clients do in a round, and what the server trains of its own."""
+"""Local training of one client in a round, and of the server on its trusted samples."""
 
 from typing import NamedTuple
 
@@ -12,111 +12,113 @@ from snowball.defenses import Lesson, LocalDefense, State
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
-from snowball.sim.training.malicious import LocalWork
+from snowball.sim.training.malicious import SimulatedSession
 from snowball.sim.training.sgd import Trainer
 
 
 class Reply(NamedTuple):
-    """What comes of a client's training.
+    """Result of a client's training.
 
     Attributes:
-        row: (d,) local minus global.
-        kept: what the client keeps for its next round.
-        buffers: those of its model.
+        row: (d,) local minus global parameters.
+        client_state: what the client keeps for its next round; None if nothing new.
+        buffers: the buffers of its model.
     """
 
     row: Tensor
-    kept: State | None
+    client_state: State | None
     buffers: Buffers
 
 
 class LocalTraining:
-    """Trains any one client of a federation: a benign one as the defense wants it, if that has a say."""
+    """Trains any client of a federation: attackers as the attack wants it, others as the defense wants it."""
 
     def __init__(self, federation: Federation, device: str = "cpu") -> None:
         self.federation = federation
-        self.trainer = Trainer(federation.model(), federation.experiment.training, device)
+        self.trainer = Trainer(federation.build_model(), federation.experiment.training, device)
         defense = federation.experiment.defense.build()
-        self.school = School(federation, defense, device) if isinstance(defense, LocalDefense) else None
+        self.defended = DefendedTraining(federation, defense, device) if isinstance(defense, LocalDefense) else None
 
-    def __call__(self, base: Tensor, client: int, round: int, kept: State | None, buffers: Buffers) -> Reply:
-        """Train a client from the global row and buffers, and from what it kept."""
-        split, attacks = self.federation.training(client, round), self.federation.attacks(client, round)
+    def __call__(self, base: Tensor, client: int, round: int, client_state: State | None, buffers: Buffers) -> Reply:
+        """Train a client from the global row and buffers and its own state."""
+        split = self.federation.select_training_samples(client, round)
+        attacks = self.federation.is_attacking(client, round)
         rng = stream(self.federation.experiment.seed, "client", client, "round", round)
         if attacks and isinstance(self.federation.attack, TrainingAttack):
-            work = LocalWork(self.federation, self.trainer, base, buffers, client, round)
-            row = work.row(self.federation.attack.train(work))
-            return Reply(row, None, self.trainer.buffers())
-        if not self.school or attacks:
-            return Reply(self._train(base, buffers, split, round, rng), None, self.trainer.buffers())
-        self.school.load(base, buffers)
-        kept = self.school.train(split, round, rng, kept)
-        return Reply(self.school.row() - base, kept, self.school.buffers())
+            session = SimulatedSession(self.federation, self.trainer, base, buffers, client, round)
+            row = session.compute_update(self.federation.attack.train(session))
+            return Reply(row, None, self.trainer.copy_buffers())
+        if not self.defended or attacks:
+            return Reply(self._train(base, buffers, split, round, rng), None, self.trainer.copy_buffers())
+        self.defended.load(base, buffers)
+        client_state = self.defended.train(split, round, rng, client_state)
+        return Reply(self.defended.read_row() - base, client_state, self.defended.copy_buffers())
 
-    def is_special(self, client: int, round: int) -> bool:
-        """Whether a client trains in a way that an attack or the defense has for it, and not by SGD alone."""
-        if self.federation.attacks(client, round):
+    def has_special_training(self, client: int, round: int) -> bool:
+        """Return whether an attack or a defense replaces a client's plain SGD in a round."""
+        if self.federation.is_attacking(client, round):
             return isinstance(self.federation.attack, TrainingAttack)
-        return self.school is not None
+        return self.defended is not None
 
-    def trusted(self, split: Split, base: Tensor, buffers: Buffers, round: int) -> Tensor:
-        """The server's own row, trained as a client's on samples that nobody has touched."""
+    def train_trusted(self, split: Split, base: Tensor, buffers: Buffers, round: int) -> Tensor:
+        """Train the server's own update on clean samples, in the way clients train."""
         rng = stream(self.federation.experiment.seed, "server", "round", round)
         return self._train(base, buffers, split, round, rng)
 
     def _train(self, base: Tensor, buffers: Buffers, split: Split, round: int, rng: torch.Generator) -> Tensor:
         inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
-        rate = self.federation.experiment.training.rate(round)
+        rate = self.federation.experiment.training.compute_rate(round)
         self.trainer.load(base, buffers)
         self.trainer.train(inputs, split.labels.to(self.trainer.device), rate, rng)
-        return self.trainer.row() - base
+        return self.trainer.read_row() - base
 
 
-class School:
-    """Gives clients their lessons of a defense that acts in local training."""
+class DefendedTraining:
+    """Trains benign clients with a defense that replaces plain SGD."""
 
     def __init__(self, federation: Federation, defense: LocalDefense, device: str) -> None:
         self.federation = federation
         self.defense = defense
         self.device = device
-        self.pupil = Standardising(federation.dataset, federation.model()).to(device)
+        self.network = federation.build_model()
+        self.model = StandardisingModel(federation.dataset, self.network).to(device)
 
     def load(self, row: Tensor, buffers: Buffers) -> None:
-        """Give the pupil these weights and buffers."""
-        parameters = dict(self.pupil.model.named_parameters())
+        """Load weights and buffers into the model."""
+        parameters = dict(self.network.named_parameters())
         with torch.no_grad():
             for name, tensor in self.federation.layout.split(row).items():
                 parameters[name].copy_(tensor)
-        load_buffers(self.pupil.model, buffers)
+        load_buffers(self.network, buffers)
 
-    def train(self, split: Split, round: int, rng: torch.Generator, kept: State | None) -> State | None:
-        """Teach the pupil what a client that holds these samples does; what that client keeps for its next round."""
+    def train(self, split: Split, round: int, rng: torch.Generator, client_state: State | None) -> State | None:
+        """Train the model on a client's samples, and return the client's state for its next round."""
         settings = self.federation.experiment.training
         lesson = Lesson(
-            self.pupil.train(),
+            self.model.train(),
             self.federation.dataset.scale(split.inputs.to(self.device)),
             split.labels.to(self.device),
             self.federation.dataset.classes,
             settings.epochs,
             settings.batch,
-            settings.rate(round),
+            settings.compute_rate(round),
             rng,
-            kept,
+            client_state,
         )
         with draw_from(stream(rng.initial_seed(), "dropout"), self.device):
             return self.defense.train(lesson)
 
-    def row(self) -> Tensor:
-        """The pupil's weights as a row."""
-        parameters = {name: value.detach().cpu() for name, value in self.pupil.model.named_parameters()}
+    def read_row(self) -> Tensor:
+        """Return the model's weights as a row."""
+        parameters = {name: value.detach().cpu() for name, value in self.network.named_parameters()}
         return self.federation.layout.flatten(parameters)
 
-    def buffers(self) -> Buffers:
-        """The pupil's buffers."""
-        return buffers_of(self.pupil.model)
+    def copy_buffers(self) -> Buffers:
+        """Return a copy of the model's buffers."""
+        return buffers_of(self.network)
 
 
-class Standardising(nn.Module):
+class StandardisingModel(nn.Module):
     """A model that takes pixels in 0..1 and standardises them itself."""
 
     def __init__(self, dataset: Dataset, model: nn.Module) -> None:
@@ -125,6 +127,6 @@ class Standardising(nn.Module):
         self.model = model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Class scores."""
+        """Return class scores."""
         scores: Tensor = self.model(self.dataset.standardise(pixels))
         return scores

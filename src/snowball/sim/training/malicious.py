@@ -1,4 +1,4 @@
-"""What malicious clients do beside poisoning their samples: train in their own way, and change what they send."""
+"""Malicious clients beyond poisoned samples: their own local training, and crafted updates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,16 @@ from torch.nn.functional import cross_entropy
 
 from snowball.attacks import AttackerView, CraftingAttack
 from snowball.buffers import Buffers
-from snowball.data import Split
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
-from snowball.sim.training.sgd import Hooks, Trainer
+from snowball.sim.training.sgd import StepHooks, Trainer
 from snowball.updates import sum_squares
 
 
 @dataclass(eq=False)
-class LocalWork:
-    """A malicious client's training in one round, for a `TrainingAttack`; rows are in the trainer's order."""
+class SimulatedSession:
+    """The simulator's `LocalSession` of a malicious client in one round; rows are in the trainer's order."""
 
     federation: Federation
     trainer: Trainer
@@ -40,18 +39,18 @@ class LocalWork:
         after: Callable[[Tensor], None] | None = None,
         clean: bool = False,
     ) -> Tensor:
-        """What local training makes of the global model, on poisoned samples or on clean ones."""
+        """Train the global model on poisoned or clean samples, and return the local model."""
         self._reset()
-        inputs, labels = self._samples(clean)
+        inputs, labels = self._select_samples(clean)
         experiment = self.federation.experiment
         rng = stream(experiment.seed, "client", self.client, "round", self.round)
-        self.trainer.train(inputs, labels, experiment.training.rate(self.round), rng, Hooks(before, after))
+        self.trainer.train(inputs, labels, experiment.training.compute_rate(self.round), rng, StepHooks(before, after))
         return self.trainer.weights.clone()
 
     def compute_gradient(self, clean: bool = False) -> Tensor:
-        """Of the loss at the global model, on poisoned samples or on clean ones."""
+        """Return the gradient of the loss at the global model, on poisoned or clean samples."""
         self._reset()
-        inputs, labels = self._samples(clean)
+        inputs, labels = self._select_samples(clean)
         rng = stream(self.federation.experiment.seed, "client", self.client, "round", self.round, "gradient")
         self.trainer.gradient.zero_()
         self.trainer.model.train()
@@ -61,10 +60,11 @@ class LocalWork:
 
     @torch.no_grad()
     def measure_backdoor_success(self, weights: Tensor) -> float:
-        """The share of the client's samples of other classes that, once stamped, a model takes for the target."""
-        attack, setup, own = self.federation.attack, self.federation.attack_setup, self.federation.samples(self.client)
+        """Return the share of the client's stamped samples of other classes that a model predicts as the target."""
+        attack, setup = self.federation.attack, self.federation.attack_setup
         if attack is None or attack.target is None or setup is None:
             return 0.0
+        own = self.federation.select_samples(self.client)
         others = own[own.labels != attack.target]
         self.trainer.weights.copy_(weights)
         self.trainer.model.eval()
@@ -73,49 +73,50 @@ class LocalWork:
         return int((labels == attack.target).sum()) / max(len(others), 1)
 
     def make_stream(self, *name: str | int) -> torch.Generator:
-        """A new generator for one purpose of this client, the same in every round."""
+        """Return a new generator for one purpose of this client, the same in every round."""
         return stream(self.federation.experiment.seed, "attacker", self.client, *name)
 
-    def row(self, weights: Tensor) -> Tensor:
-        """The update that a local model amounts to."""
+    def compute_update(self, weights: Tensor) -> Tensor:
+        """Return the update from the global model to a local model, in the layout's order."""
         self.trainer.weights.copy_(weights)
-        return self.trainer.row() - self.base
+        return self.trainer.read_row() - self.base
 
     def _reset(self) -> None:
         self.trainer.load(self.base, self.buffers)
 
-    def _samples(self, clean: bool) -> tuple[Tensor, Tensor]:
-        split: Split = self.federation.samples(self.client) if clean else self.federation.poisoned(self.client)
+    def _select_samples(self, clean: bool) -> tuple[Tensor, Tensor]:
+        select = self.federation.select_samples if clean else self.federation.poison_samples
+        split = select(self.client)
         inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
         return inputs, split.labels.to(self.trainer.device)
 
 
-def craft(federation: Federation, rows: Tensor, cohort: Sequence[int], base: Tensor, round: int) -> None:
-    """Let the attackers of a round change, in place, what they send.
+def craft_updates(federation: Federation, rows: Tensor, cohort: Sequence[int], base: Tensor, round: int) -> None:
+    """Let the attackers of a round change their updates in place.
 
-    Rows that are not finite are dropped by the server, so no attacker looks at them or makes anything of them.
+    The server drops rows that are not finite, so attackers neither see nor change them.
     """
     attack = federation.attack
-    places = [place for place, client in enumerate(cohort) if federation.attacks(client, round)]
-    if not isinstance(attack, CraftingAttack) or not places:
+    attacking = [slot for slot, client in enumerate(cohort) if federation.is_attacking(client, round)]
+    if not isinstance(attack, CraftingAttack) or not attacking:
         return
-    examples = federation.counts(cohort)
-    sound = set(sum_squares(rows).isfinite().nonzero()[:, 0].tolist())
-    honest = sorted(sound.difference(places))
+    examples = federation.count_examples(cohort)
+    finite = set(sum_squares(rows).isfinite().nonzero()[:, 0].tolist())
+    honest = sorted(finite.difference(attacking))
     others = rows[honest] if attack.knowledge == "all" else None
-    groups = [[place] for place in places] if attack.knowledge == "own" else [places]
-    for number, whole in enumerate(groups):
-        group = [place for place in whole if place in sound]
-        if not group:
+    groups = [[slot] for slot in attacking] if attack.knowledge == "own" else [attacking]
+    for number, group in enumerate(groups):
+        slots = [slot for slot in group if slot in finite]
+        if not slots:
             continue
         view = AttackerView(
-            rows=rows[group],
-            examples=examples[group],
+            rows=rows[slots],
+            examples=examples[slots],
             others=others,
             cohort_size=len(cohort),
-            attacker_count=len(places),
+            attacker_count=len(attacking),
             total_examples=float(examples.sum()),
             base=base,
             layout=federation.layout,
         )
-        rows[group] = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))
+        rows[slots] = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))

@@ -17,10 +17,10 @@ import torch
 
 from snowball.errors import SnowballError
 from snowball.settings import Settings
-from snowball.sim.engines.forkserver import warm
-from snowball.sim.engines.worker import GRACE
+from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.engines.worker import STOP_SECONDS
 from snowball.sim.experiment import Experiment
-from snowball.sim.run import run
+from snowball.sim.run import run_experiment
 from snowball.sweeps.grid import PlannedRun
 from snowball.sweeps.lock import shared_lock
 from snowball.sweeps.sweep import JobEvent, describe_failure
@@ -44,7 +44,7 @@ class RunningJob:
         try:
             self.round, self.finished, self.fault = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
-            self.process.join(GRACE)
+            self.process.join(STOP_SECONDS)
             return JobEvent(
                 self.run, self.round, 0.0, True, "" if self.finished else self.fault or self.describe_exit()
             )
@@ -85,9 +85,9 @@ class LocalExecutor:
 
 def start_job(planned: PlannedRun, folder: Path) -> RunningJob:
     """Start a run's process."""
-    context = warm()
+    context = start_forkserver()
     ours, theirs = context.Pipe()
-    settings = planned.experiment.settings()
+    settings = planned.experiment.dump_settings()
     process = context.Process(target=run_job, args=(settings, str(folder / planned.name), theirs), daemon=True)
     process.start()
     theirs.close()  # so that the connection closes when the process ends
@@ -99,7 +99,7 @@ def stop_jobs(jobs: Collection[RunningJob]) -> None:
     for each in jobs:
         each.process.terminate()
     for each in jobs:
-        each.process.join(GRACE)
+        each.process.join(STOP_SECONDS)
         each.process.kill()
         each.process.join()
         each.connection.close()
@@ -113,7 +113,7 @@ def run_job(settings: Settings, path: str, connection: Connection) -> None:
     round = 0
     try:
         with shared_lock(Path(path).parent):
-            for record in run(Experiment.parse(settings), Path(path), resume=True):
+            for record in run_experiment(Experiment.parse(settings), Path(path), resume=True):
                 round = record["round"]
                 send_progress(connection, round)
         send_progress(connection, round, finished=True)

@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 from snowball.errors import MissingExtra, RunError
 from snowball.records.files import make_folder, write_bytes
 from snowball.records.run import ROUNDS, RUN, SUMMARY
-from snowball.sim.engines.processes import cores
-from snowball.sim.engines.ray_cluster import QUIET, require_cluster
+from snowball.sim.engines.processes import count_cores
+from snowball.sim.engines.ray_cluster import RAY_ENVIRONMENT, require_cluster
 from snowball.sim.experiment import Experiment
 from snowball.sweeps.grid import PlannedRun
 from snowball.sweeps.sweep import JobEvent, describe_failure
@@ -56,7 +56,7 @@ class RayExecutor:
             while True:
                 self.jobs = self.asked or max(1, int(ray.cluster_resources().get("CPU", 1)))  # machines come and go
                 for each in islice(waiting, max(0, self.jobs - len(running))):
-                    running[task.remote(json.dumps(each.experiment.settings()))] = each
+                    running[task.remote(json.dumps(each.experiment.dump_settings()))] = each
                 if not running:
                     return
                 for reference in ray.wait(list(running))[0]:
@@ -68,8 +68,8 @@ def connect_to_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
     """Connect to the cluster at an address, or start a local one with a core per job."""
     given = f"--address {address!r}"
     require_cluster(address or "", given)
-    os.environ.update(QUIET)
-    own = {} if address else {"num_cpus": jobs or cores(), "include_dashboard": False}
+    os.environ.update(RAY_ENVIRONMENT)
+    own = {} if address else {"num_cpus": jobs or count_cores(), "include_dashboard": False}
     on_termination = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address or "local", logging_level=CRITICAL, log_to_driver=False, **own)
@@ -87,13 +87,13 @@ def run_task(settings: str) -> JobResult:
     """Execute one run, from its first round to its end."""
     import torch
 
-    from snowball.sim.run import run
+    from snowball.sim.run import run_experiment
 
     torch.set_num_threads(1)
     started, files, fault = monotonic(), dict[str, bytes](), ""
     with tempfile.TemporaryDirectory(prefix="snowball-") as folder:
         try:
-            for _ in run(Experiment.parse(json.loads(settings)), Path(folder)):
+            for _ in run_experiment(Experiment.parse(json.loads(settings)), Path(folder)):
                 pass
             files = {name: (Path(folder) / name).read_bytes() for name in RESULT_FILES}
         except Exception as error:
