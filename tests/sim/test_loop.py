@@ -218,7 +218,7 @@ def test_mean_distances_by_hand() -> None:
 )
 def test_where_there_are_no_two_there_is_no_distance(malicious: list[bool], absent: set[str]) -> None:
     updates = Updates.from_layers({"w": torch.eye(len(malicious))})
-    found = replace_non_finite(distances(updates.products(), malicious))
+    found = replace_non_finite(measure_distances(updates.products(), malicious))
     assert {name for name, value in found.items() if value is None} == absent
 
 

@@ -12,6 +12,7 @@ from snowball.records.checkpoint import RunState, save_state
 from snowball.records.files import read_json, write_json
 from snowball.records.run import RunFolder
 from snowball.records.run_names import ADDED_SETTINGS
+from snowball.settings import flatten_settings
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.run import describe_run, is_finished, run_experiment
@@ -117,8 +118,8 @@ def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(
     write_json(tmp_path / "run.json", description)
     monkeypatch.setitem(ADDED_SETTINGS, "ballot_floor", 0.5)
     with pytest.raises(RunError, match=r"was started with defense\.ballot_floor = 0\.5 and not 0\.25: resume"):
-        list(run(tiny("defense.ballot_floor=0.25"), tmp_path, resume=True))
-    assert [record["round"] for record in run(tiny(), tmp_path, resume=True)] == [2]
+        list(run_experiment(tiny("defense.ballot_floor=0.25"), tmp_path, resume=True))
+    assert [record["round"] for record in run_experiment(tiny(), tmp_path, resume=True)] == [2]
 
 
 def drop_last(path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from snowball.buffers import Buffers, buffers_of
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
+from snowball.records.checkpoint import ClientStates, RunState
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import RoundRecord
 from snowball.rng import stream
@@ -20,7 +21,7 @@ from snowball.sim.engines.base import Engine, Replies, train_cohort, use_one_thr
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.round_record import describe_election
+from snowball.sim.round_record import describe_election, extract_times
 from snowball.sim.training.client import DefendedTraining, LocalTraining
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
 from snowball.sim.training.malicious import craft_updates
@@ -74,7 +75,7 @@ def simulate(
                     observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
                 record = {"round": round, **accuracies, **describe_election(malicious, outcome)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
-            yield replace_non_finite({**record, "seconds": seconds | times(outcome.facts)})
+            yield replace_non_finite({**record, "seconds": seconds | extract_times(outcome.facts)})
 
 
 def prepare_trusted_training(
