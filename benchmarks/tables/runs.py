@@ -1,13 +1,13 @@
 """Tables of what runs came to: the demo, every defense, every attack, sweeps."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from benchmarks.files import RESULTS, read_result
+from benchmarks.files import read_result
 from benchmarks.tables.markdown import format_number, format_percent, format_table
+from benchmarks.tables.packed import unpack_once
 from snowball.attacks import ATTACKS
 from snowball.report import Sweep, read_sweeps
 from snowball.report.export.markdown import format_markdown
@@ -51,16 +51,15 @@ def all_rounds() -> str:
 @cache
 def sweeps() -> list[Sweep]:
     """What was kept of all sweeps."""
-    return read_sweeps([RESULTS / "paper"])[0]
+    return read_sweeps([unpack_once()])[0]
 
 
 def demo() -> str:
     """The demo, seed by seed: the summaries of its runs."""
     rows = []
-    for file in sorted((RESULTS / "demo").glob("*.json")):
-        summary = json.loads(file.read_text(encoding="utf-8"))
-        rates = [format_percent(summary["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
-        rows.append([*file.stem.split("-"), *rates, format_percent(summary["false_positive_rate"])])
+    for run in read_result("demo")["runs"]:
+        rates = [format_percent(run["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
+        rows.append([str(run["seed"]), run["defense"], *rates, format_percent(run["false_positive_rate"])])
     return format_table(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
 
 

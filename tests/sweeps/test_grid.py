@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.tables.packed import iterate_runs
 from snowball.defenses import Snowball
 from snowball.errors import SettingError
 from snowball.records.presets import describe_presets
@@ -126,8 +127,7 @@ def without(settings: Any, names: set[str]) -> Any:
 
 
 def test_the_records_that_are_kept_have_the_names_that_their_settings_give() -> None:
-    kept = sorted((ROOT / "benchmarks" / "results" / "paper").glob("*/run.json"))
-    settings = {file.parent.name: json.loads(file.read_text(encoding="utf-8"))["settings"] for file in kept}
+    settings = {run["name"]: run["run"]["settings"] for run in iterate_runs()}
     assert len(settings) > 100
     assert [name for name, given in settings.items() if name_run(Experiment.parse(given)) != name] == []
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tables.keep import keep, lean
+from benchmarks.tables.keep import copy_sweeps, keep_sweeps, shorten_round
+from benchmarks.tables.packed import PAPER, iterate_runs, pack_sweeps, unpack_sweeps
 from snowball.records.run import RunFolder
 from snowball.records.summary import TopDownErrors, summarise
 from snowball.report import read_sweeps
@@ -25,9 +26,10 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
     make_sweep(source, {"seed": [4]}, name="mine", title="Three")
     target.mkdir()
     (target / "old").touch()
-    assert keep(source, target) == 8
-    assert sorted(path.name for path in (target / "sweeps").iterdir()) == ["cpu-table1.json", "cpu-updates.json"]
-    before, after = ({sweep.name: sweep for sweep in read_sweeps([folder])[0]} for folder in (source, target))
+    assert keep_sweeps(source, target) == 8
+    assert sorted(path.name for path in target.iterdir()) == ["cpu-table1.jsonl", "cpu-updates.jsonl"]
+    kept = unpack_sweeps(tmp_path / "unpacked", target)
+    before, after = ({sweep.name: sweep for sweep in read_sweeps([folder])[0]} for folder in (source, kept))
     assert set(after) == {"cpu/table1", "cpu/updates"}
     for name, sweep in after.items():
         assert format_markdown(build_table(sweep)) == format_markdown(build_table(before[name]))
@@ -35,30 +37,54 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
         rounds = RunFolder.open(run.folder).rounds()
         assert [record["round"] for record in rounds if record["map"]] == [2]
         assert not any(record["facts"] for record in rounds)
-    assert not (target / "old").exists()
 
 
 def test_rounds_with_a_top_down_election_are_known_in_what_is_kept() -> None:
     record = round_of({"defense.name": "snowball", "seed": 1}, 1)
     record["seconds"]["top_down"] = 1 / 3
     known = TopDownErrors(1, false_positive_rate=0, false_negative_rate=1 / 3)
-    assert summarise([record]).top_down == summarise([lean(record, set())]).top_down == known
+    assert summarise([record]).top_down == summarise([shorten_round(record, set())]).top_down == known
 
 
 def test_numbers_have_six_digits() -> None:
     record = {"round": 1, "seconds": {"train": 0.12345678}, "map": [[1 / 3, 2]], "elected": [True], "facts": {}}
-    assert lean(record, {1}) == {"round": 1, "seconds": {"train": 0.123457}, "map": [[0.333333, 2]], "elected": [True]}
+    assert shorten_round(record, {1}) == {
+        "round": 1,
+        "seconds": {"train": 0.123457},
+        "map": [[0.333333, 2]],
+        "elected": [True],
+    }
 
 
 def test_facts_are_kept_that_a_figure_shows() -> None:
     record = {"round": 1, "elected": [True], "facts": {"votes": [3], "code.first": [0.5], "code.second": [1 / 3]}}
-    assert lean(record, {1})["facts"] == {"code.first": [0.5], "code.second": [0.333333]}
-    assert "facts" not in lean(record, {2})
+    assert shorten_round(record, {1})["facts"] == {"code.first": [0.5], "code.second": [0.333333]}
+    assert "facts" not in shorten_round(record, {2})
 
 
 def test_what_is_kept_stays_where_there_is_nothing_else_to_keep(tmp_path: Path) -> None:
-    make_sweep(tmp_path / "kept")
-    for source in (tmp_path / "typo", tmp_path / "kept"):
-        with pytest.raises(SystemExit, match="holds no runs of shipped grids, or is"):
-            keep(source, tmp_path / "kept")
-    assert (tmp_path / "kept" / "sweeps").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "cpu-table1.jsonl").touch()
+    with pytest.raises(SystemExit, match="holds no runs of shipped grids"):
+        keep_sweeps(tmp_path / "typo", tmp_path / "kept")
+    assert (tmp_path / "kept" / "cpu-table1.jsonl").exists()
+
+
+def test_folders_come_back_byte_for_byte(tmp_path: Path) -> None:
+    make_sweep(tmp_path / "runs", name="cpu/table1", title="One", there=lambda at: at["seed"] != 3)
+    make_sweep(tmp_path / "runs", {"seed": [1]}, name="cpu/updates", title="Two")  # runs that the first sweep has, too
+    copy_sweeps(tmp_path / "runs", tmp_path / "kept")
+    packed = pack_sweeps(tmp_path / "kept", tmp_path / "packed")
+    assert packed == len(list(iterate_runs(tmp_path / "packed"))) == len(list((tmp_path / "kept").glob("*/run.json")))
+    unpack_sweeps(tmp_path / "unpacked", tmp_path / "packed")
+    before, after = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (tmp_path / "kept", tmp_path / "unpacked")
+    )
+    assert before == after
+
+
+def test_the_repository_keeps_one_file_per_sweep() -> None:
+    names = [run["name"] for run in iterate_runs()]
+    assert len(names) == len(set(names)) > 100
+    assert all(file.suffix == ".jsonl" for file in PAPER.iterdir())
