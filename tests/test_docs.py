@@ -28,7 +28,7 @@ EXAMPLES = [
 ]
 
 
-def follow(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def follow_page(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Type all examples of a page into one session, and return the lines that it prints."""
     session: dict[str, Any] = {"__name__": "session"}
     for code in read_code(page):
@@ -37,7 +37,7 @@ def follow(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_the_library_example_leaves_out_the_attackers(capsys: pytest.CaptureFixture[str]) -> None:
-    printed, *averaged = follow(ROOT / "README.md", capsys)[0].split()
+    printed, *averaged = follow_page(ROOT / "README.md", capsys)[0].split()
     assert (printed, averaged) == ("averaged:", sorted(f"site-{number}" for number in range(4, 20)))
 
 
@@ -45,7 +45,7 @@ def test_the_tutorial_works_as_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    undefended, defended, left_out, *_, report = follow(ROOT / "docs" / "tutorial.md", capsys)
+    undefended, defended, left_out, *_, report = follow_page(ROOT / "docs" / "tutorial.md", capsys)
     backdoor = [int(line.split()[-1].rstrip("%")) for line in (undefended, defended)]
     assert backdoor[0] > 50
     assert backdoor[1] < 5
@@ -69,8 +69,8 @@ def test_the_map_of_the_house_is_up_to_date() -> None:
         assert f">{module}</tspan>" in drawn["PICTURE"].read_text(encoding="utf-8"), "run scripts/draw_house.py"
 
 
-def what_readers_have() -> dict[str, Any]:
-    """A global model, what clients made of it, and who they are: what the library example starts from."""
+def make_reader_inputs() -> dict[str, Any]:
+    """Return what an example starts from: a global model, the clients' models and the clients' names."""
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Linear(8, 3))
     states = [
         {name: tensor + torch.randn_like(tensor) for name, tensor in model.state_dict().items()} for _ in range(12)
@@ -89,7 +89,7 @@ def what_readers_have() -> dict[str, Any]:
 def test_example_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     if "flwr" in code:
         pytest.importorskip("flwr", reason="the Flower example needs flwr")
-    exec(compile(code, "example", "exec"), what_readers_have())
+    exec(compile(code, "example", "exec"), make_reader_inputs())
     if "print(" in code:
         assert capsys.readouterr().out.strip()
 
