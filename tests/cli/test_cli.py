@@ -207,34 +207,38 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
 ) -> None:
     monkeypatch.delenv("SNOWBALL_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     code, output, _ = call("show", "trigger", "white-square")
     assert code == 0
-    assert output.startswith("white-square: white 3x3 pixels")
-    assert "on a sample of mnist-sample, class 1\n9 of 784 pixels change; @ is white\n" in output
-    assert "\x1b" not in output
+    assert output.splitlines() == [
+        "white-square: white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
+        "on a sample of mnist-sample, class 1",
+        "9 of 28x28 pixels change, in rows 24 to 26 and columns 24 to 26",
+        "attackers may share out its 3 parts",
+        "The images without and with the trigger are in trigger-white-square.png.",
+    ]
+    assert (tmp_path / "trigger-white-square.png").read_bytes().startswith(b"\x89PNG")
+    assert "0 of 28x28 pixels change: this sample hides the trigger" in call("show", "trigger", "black-square")[1]
     assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
     assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
     assert code == 2
     code, output, _ = call("show", "trigger", "word")
     assert code == 0
-    assert "it was a lovely [BD]" in output
-
-
-def test_a_terminal_gets_colours_unless_it_wants_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert re.search(r"\x1b\[38;[\d;]+m▀", call("show", "trigger", "white-square")[1])
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "▀" not in call("show", "trigger", "white-square")[1]
+    assert output.splitlines()[1:] == [
+        "on a sample of example texts, class 1",
+        "clean    we went to the lake today and it was a lovely afternoon",
+        "stamped  we went to the lake today and it was a lovely [BD]",
+    ]
+    assert sorted(file.name for file in tmp_path.glob("*.png")) == [
+        f"trigger-{name}.png" for name in ("black-square", "black-square@0,3", "white-square")
+    ]
 
 
 def test_the_pictures_of_a_trigger_go_to_a_file(call: Call, tmp_path: Path) -> None:
     code, output, _ = call("show", "trigger", "noise", "--png", tmp_path / "noise.png")
     assert code == 0
-    assert output.endswith(f"The picture is {tmp_path / 'noise.png'}.\n")
+    assert output.endswith(f"The images without and with the trigger are in {tmp_path / 'noise.png'}.\n")
     file = (tmp_path / "noise.png").read_bytes()
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", file[16:24]) == (8 * 2 * 32, 8 * 32)  # two of 28x28, each with an edge of 2

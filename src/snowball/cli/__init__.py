@@ -6,12 +6,12 @@ from typing import NoReturn
 
 import typer
 
-from snowball.cli import audits, checks, lists, reports, runs, sweeps
+from snowball.cli import audits, checks, lists, reports, runs, sweeps, triggers
 from snowball.cli.application import app
 from snowball.errors import SnowballError
 from snowball.registry import IMPORT_FOLDERS
 
-__all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps"]
+__all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps", "triggers"]
 
 MAX_PATH_CHARS = 200
 """Longer paths are cut in messages."""

@@ -1,24 +1,17 @@
-"""The commands `list`, `data` and `show`."""
+"""The commands `list` and `data`."""
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from snowball.cli.application import TABLE_CHARS, Json, app
+from snowball.cli.application import Json, app
 from snowball.errors import DataError
-
-ENLARGED = 8
-"""Width and height in a PNG file of one pixel of a sample."""
 
 data_app = typer.Typer(help="Find and download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-show_app = typer.Typer(help="Show a trigger.", no_args_is_help=True)
-app.add_typer(show_app, name="show")
 
 
 def describe_entries(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -133,24 +126,3 @@ def download_dataset(name: Annotated[str, typer.Argument(help="A data set (see `
     from snowball.data import fetch_dataset
 
     typer.echo(f"{name} is in {fetch_dataset(name).path}")
-
-
-@show_app.command("trigger")
-def show_trigger(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A trigger (see `snowball list triggers`).")],
-    data: Annotated[str | None, typer.Option(help="Data set of the sample (default: a shipped one).")] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the pictures to a file, too.")] = None,
-) -> None:
-    """Show a sample with and without a trigger."""
-    from rich.console import Console
-
-    from snowball.cli.terminal import show
-    from snowball.data.preview import load_preview, render_sheet
-    from snowball.records.files import write_bytes
-
-    preview = load_preview(name, data)
-    picture = render_sheet(preview, ENLARGED) if png else b""  # which refuses texts, before anything is shown
-    show(preview, Console(width=None if sys.stdout.isatty() else TABLE_CHARS))
-    if png:
-        write_bytes(png, picture)
-        typer.echo(f"The picture is {png}.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SweepEngine(StrEnum):
-    """Where to execute the runs of a sweep: in processes on this machine, or on a Ray cluster."""
+    """The executors of a sweep: processes on this machine, or tasks on a Ray cluster."""
 
     local = "local"
     ray = "ray"
