@@ -161,6 +161,7 @@ def test_a_wrong_option_has_no_traceback(call: Call, option: str) -> None:
         ("datasets", "mnist-sample"),
         ("models", "cnn-quarter"),
         ("triggers", "white-square"),
+        ("partitions", "niid-bench"),
         ("presets", "paper/mnist"),
     ],
 )

@@ -27,7 +27,7 @@ def run_benchmark(
     as_json: Json = False,
     device: Annotated[Device, typer.Option(help="Device that trains the clients.")] = Device.cpu,
 ) -> None:
-    """Time elections, or training and a round, against a plain implementation."""
+    """Time elections, or training, against plain code."""
     if what is Bench.elections and device is not Device.cpu:
         raise SettingError(f"--device {device} needs `bench training`: elections run on the CPU")
     benchmark = load_benchmark(what)

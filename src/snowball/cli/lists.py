@@ -71,6 +71,13 @@ def list_triggers() -> Iterable[dict[str, Any]]:
     return describe_entries(TRIGGERS)
 
 
+def list_partitions() -> Iterable[dict[str, Any]]:
+    """List the partitions and their settings."""
+    from snowball.data.partition import PARTITIONS
+
+    return describe_choices(PARTITIONS)
+
+
 def list_presets() -> Iterable[dict[str, Any]]:
     """List the presets."""
     from snowball.records.presets import describe_presets
@@ -91,6 +98,7 @@ LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
     "datasets": list_datasets,
     "models": list_models,
     "triggers": list_triggers,
+    "partitions": list_partitions,
     "presets": list_presets,
     "grids": list_grids,
 }
@@ -100,7 +108,7 @@ Kind = StrEnum("Kind", list(LISTS))  # type: ignore[misc]
 
 @app.command("list")
 def list_entries(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: Json = False) -> None:
-    """List defenses, attacks, data sets and everything else that has a name."""
+    """List what settings can choose by name."""
     entries = list(LISTS[kind]())
     if as_json:
         typer.echo(json.dumps(entries, indent=2))

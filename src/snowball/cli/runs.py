@@ -46,7 +46,8 @@ def run_experiment(
         str, typer.Argument(metavar="PRESET|FILE", help="A preset (see `snowball list presets`) or a TOML file.")
     ],
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Change a setting, e.g. defense.name=krum; repeatable."),
     ] = None,
     out: Out = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: all cores).")] = None,

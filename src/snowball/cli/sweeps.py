@@ -36,7 +36,10 @@ def sweep_grid(
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster (default: start a local one).")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed runs again.")] = False,
 ) -> None:
-    """Run a grid of experiments; skips finished runs and continues interrupted ones."""
+    """Run a grid of experiments.
+
+    Finished runs are skipped and interrupted ones continue.
+    """
     execute = choose_executor(engine, jobs, address)
     from snowball.sweeps.grid import read_grid
     from snowball.sweeps.lock import exclusive_lock

@@ -25,7 +25,10 @@ def show_trigger(
     data: Annotated[str | None, typer.Option(help="Data set of the sample (default: a shipped one).")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file (default: trigger-NAME.png).")] = None,
 ) -> None:
-    """Show a sample with and without a trigger: in words for a text, as a PNG file for an image."""
+    """Show a sample with and without a trigger.
+
+    A text is printed; an image is written to a PNG file.
+    """
     from snowball.data.preview import TextSample, load_preview, render_sheet
     from snowball.records.files import write_bytes
 
