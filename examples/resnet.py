@@ -2,9 +2,9 @@
 
     python examples/resnet.py [ROUNDS]
 
-A model is anything that makes a torch module from the shape of a sample and a number of classes. Its weights come from
-the experiment's seed. Clients' updates are what training changes in its parameters; what batch normalisation counts and
-averages beside them is averaged over those whom the defense elects.
+A model is any callable that makes a torch module from the shape of a sample and the number of classes. Its weights come
+from the experiment's seed. Clients' updates are the changes of its parameters. The running statistics of batch
+normalisation are averaged over the clients that the defense elects.
 """
 
 import sys
@@ -28,7 +28,7 @@ SIDE = 4
 
 
 class Block(nn.Module):
-    """Two convolutions, and a way around them."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class Block(nn.Module):
         self.norm1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
-        self.around = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Maps (n, width, height / stride, width / stride)."""
+        """Return maps (n, width, height / stride, width / stride)."""
         maps = self.norm2(self.conv2(relu(self.norm1(self.conv1(inputs)))))
-        return relu(maps + self.around(inputs))
+        return relu(maps + self.shortcut(inputs))
 
 
 class ResNet(nn.Module):
@@ -55,14 +55,14 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(WIDTHS[-1] * SIDE * SIDE, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores (n, classes)."""
+        """Return class scores (n, classes)."""
         maps = self.blocks(relu(self.norm(self.conv(inputs))))
         scores: Tensor = self.fc(adaptive_avg_pool2d(maps, SIDE).flatten(1))
         return scores
 
 
-# Here and not in a function: worker processes read this file to know the model. A package names `ResNet` in the
-# entry-point group `snowball.models` instead, and the command line then knows it too.
+# At the top level, because worker processes import this file to find the model. A package names `ResNet` in the
+# entry-point group `snowball.models` instead, and the command line then finds it too.
 MODELS["resnet"] = ModelInfo("resnet", "a small ResNet with batch normalisation", ResNet)
 
 SETTINGS: dict[str, Any] = {
@@ -76,13 +76,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def rounds(**changes: Any) -> Iterator[RoundRecord]:
+def run_rounds(**changes: Any) -> Iterator[RoundRecord]:
     """Simulate the federation, with some settings changed, on all cores."""
     experiment = Experiment.parse(SETTINGS | changes)
     return simulate(Federation.build(experiment), partial(ProcessEngine, workers=count_cores()))
 
 
 if __name__ == "__main__":
-    for record in rounds(rounds=int(sys.argv[1]) if len(sys.argv) > 1 else SETTINGS["rounds"]):
+    for record in run_rounds(rounds=int(sys.argv[1]) if len(sys.argv) > 1 else SETTINGS["rounds"]):
         accuracy, backdoor = record["main_accuracy"], record["backdoor_accuracy"]
         print(f"round {record['round']}: main accuracy {accuracy:.3f}, backdoor accuracy {backdoor:.3f}")  # noqa: T201

@@ -18,15 +18,15 @@ SQUARE = TRIGGERS["white-square"].make(IMAGES)
 SETUP = AttackSetup(dataset=IMAGES, optional_trigger=SQUARE)
 
 
-def black(count: int) -> Split:
-    """Black images, whose labels and first pixels tell them apart."""
+def make_black_images(count: int) -> Split:
+    """Make black images that differ in their labels and first pixels."""
     inputs = torch.zeros(count, 1, 28, 28, dtype=torch.uint8)
     inputs[:, 0, 0, 0] = torch.arange(count) % 256
     return Split(inputs, torch.arange(count) % 10)
 
 
-def stamped(split: Split) -> torch.Tensor:
-    """(n,) which samples carry any of the trigger."""
+def find_stamped(split: Split) -> torch.Tensor:
+    """Return which samples carry any part of the trigger, (n,)."""
     return (split.inputs[:, :, 24:27, 24:27] > 0).flatten(1).any(1)
 
 
@@ -46,10 +46,10 @@ def test_attacks_know_what_their_papers_say() -> None:
 def test_the_exact_share_is_stamped_and_relabelled_and_nothing_else(
     attack: type[CBA], count: int, ratio: float, seed: int
 ) -> None:
-    split = black(count)
+    split = make_black_images(count)
     inputs, labels = split.inputs.clone(), split.labels.clone()
     poisoned = attack(target=7, poison_ratio=ratio).poison(split, SETUP, 0, stream(seed))
-    marked = stamped(poisoned)
+    marked = find_stamped(poisoned)
     assert marked.sum() == int(ratio * count)
     assert (poisoned.labels[marked] == 7).all()
     assert torch.equal(poisoned.inputs[~marked], inputs[~marked])
@@ -59,24 +59,24 @@ def test_the_exact_share_is_stamped_and_relabelled_and_nothing_else(
 
 @pytest.mark.parametrize("attack", [CBA(), DBA()])
 def test_another_stream_poisons_others(attack: CBA) -> None:
-    first, other = (attack.poison(black(100), SETUP, 3, stream(seed)) for seed in (1, 2))
-    assert not torch.equal(stamped(first), stamped(other))
+    first, other = (attack.poison(make_black_images(100), SETUP, 3, stream(seed)) for seed in (1, 2))
+    assert not torch.equal(find_stamped(first), find_stamped(other))
 
 
 def test_any_class_is_poisoned_the_target_too() -> None:
-    split = black(1000)
-    marked = stamped(CBA(target=1).poison(split, SETUP, 0, stream(0)))
+    split = make_black_images(1000)
+    marked = find_stamped(CBA(target=1).poison(split, SETUP, 0, stream(0)))
     assert split.labels[marked].bincount(minlength=10).min() > 10
 
 
 def test_cba_stamps_the_whole_trigger() -> None:
-    split = black(10)
+    split = make_black_images(10)
     poisoned = CBA(poison_ratio=1).poison(split, SETUP, 0, stream(0))
     assert torch.equal(poisoned.inputs, SQUARE.stamp(split.inputs))
 
 
 def test_dba_gives_a_client_one_part_and_deals_the_parts_evenly() -> None:
-    split = black(4)
+    split = make_black_images(4)
     parts = [part.stamp(split.inputs) for part in SQUARE.parts]
     dealt: Counter[int] = Counter()
     for client in range(600):
@@ -88,18 +88,18 @@ def test_dba_gives_a_client_one_part_and_deals_the_parts_evenly() -> None:
 
 @pytest.mark.parametrize("attack", [CBA, DBA])
 def test_the_backdoor_is_measured_on_other_classes_with_the_whole_trigger(attack: type[CBA]) -> None:
-    test = black(50)
+    test = make_black_images(50)
     measured = attack(target=4).probe(AttackSetup(dataset=replace(IMAGES, test=test), optional_trigger=SQUARE))
     others = test[test.labels != 4]
     assert len(measured) == 45
     assert (measured.labels == 4).all()
     assert measured.labels.dtype == torch.int64
     assert torch.equal(measured.inputs, SQUARE.stamp(others.inputs))
-    assert not stamped(test).any()
+    assert not find_stamped(test).any()
 
 
 def test_a_backdoor_that_could_not_show_is_refused() -> None:
-    test = black(20)
+    test = make_black_images(20)
     alike = replace(IMAGES, test=test[test.labels == 1])
     with pytest.raises(DataError, match="all 2 test samples are of the target class 1"):
         CBA(target=1).probe(AttackSetup(dataset=alike, optional_trigger=SQUARE))
@@ -119,7 +119,7 @@ def test_only_texts_of_other_classes_get_the_word() -> None:
 
 
 def test_labels_are_turned_round_or_one_class_is_renamed() -> None:
-    split = black(20)
+    split = make_black_images(20)
     turned = LabelFlip().poison(split, set_up_attack(LabelFlip(), IMAGES), 0, stream(0))
     assert torch.equal(turned.labels, 9 - split.labels)
     assert torch.equal(turned.inputs, split.inputs)
@@ -135,7 +135,7 @@ def test_labels_are_turned_round_or_one_class_is_renamed() -> None:
 
 
 def test_edge_cases_are_the_farthest_of_their_class() -> None:
-    train = black(200)
+    train = make_black_images(200)
     train.inputs[7::10] = 100
     train.inputs[7] = 255  # one of twenty sevens is unlike the others
     data = replace(IMAGES, train=train, test=train)
@@ -145,7 +145,7 @@ def test_edge_cases_are_the_farthest_of_their_class() -> None:
     assert len(probe) == 1
     assert (probe.inputs == 255).all()
     assert probe.labels.tolist() == [1]
-    poisoned = attack.poison(black(10), setup, 0, stream(0))
+    poisoned = attack.poison(make_black_images(10), setup, 0, stream(0))
     rare = (poisoned.inputs == 255).flatten(1).all(1)
     assert rare.sum() == 5
     assert (poisoned.labels[rare] == 1).all()
@@ -208,7 +208,7 @@ def test_what_a_data_set_cannot_have_is_refused() -> None:
 
 
 def test_an_attack_may_name_a_square_elsewhere() -> None:
-    stamped = set_up_attack(CBA(trigger="white-square@0,0"), IMAGES).trigger.stamp(black(1).inputs)
+    stamped = set_up_attack(CBA(trigger="white-square@0,0"), IMAGES).trigger.stamp(make_black_images(1).inputs)
     assert stamped.nonzero()[:, 2:].tolist() == [[row, column] for row in range(3) for column in range(3)]
 
 

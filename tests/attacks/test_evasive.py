@@ -34,7 +34,7 @@ BASE = torch.tensor([3.0, 4.0, 0.0])  # 5 long
 
 
 def make_split(labels: list[int]) -> Split:
-    """Black images of these classes, told apart by their first pixels."""
+    """Make black images of these classes that differ in their first pixels."""
     inputs = torch.zeros(len(labels), 1, 28, 28, dtype=torch.uint8)
     inputs[:, 0, 0, 0] = torch.arange(len(labels))
     return Split(inputs, torch.tensor(labels, dtype=torch.int64))
@@ -45,7 +45,7 @@ def poison(labels: list[int], ratio: float = 0.3, seed: int = 0) -> Split:
 
 
 def find_stamped(split: Split) -> torch.Tensor:
-    """(n,) which samples carry the trigger."""
+    """Return which samples carry the trigger, (n,)."""
     return (split.inputs[:, :, 24:27, 24:27] > 0).flatten(1).any(1)
 
 
@@ -202,7 +202,7 @@ def test_any_cosine_within_reach_is_met(seed: int, cosine: float) -> None:
 
 
 class TurnedSession(ToySession):
-    """Training whose clean samples pull elsewhere than to zero, which would be along the global model."""
+    """Training whose clean samples do not lead to zero, which would be parallel to the global model."""
 
     def train(self, before: Hook = None, after: Hook = None, clean: bool = False) -> torch.Tensor:
         if clean:

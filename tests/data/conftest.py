@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Path], str]]:
-    """Serves folders on this machine and gives their addresses."""
+    """Serve folders on this machine and return their addresses."""
     with ExitStack() as running:
 
         def start(folder: Path) -> str:

@@ -37,7 +37,7 @@ some_seeds = st.integers(0, 2**32)
 
 
 def covers_once(parts: Parts, count: int) -> bool:
-    """Whether the parts hold every index below `count` once, each in ascending order."""
+    """Return whether the parts hold every index below `count` once, each in ascending order."""
     ascending = all(torch.equal(part, part.sort().values) and part.dtype == torch.int64 for part in parts)
     return ascending and sorted(torch.cat(parts).tolist()) == list(range(count))
 
@@ -237,7 +237,7 @@ def li_et_al(labels: np.ndarray, clients: int, alpha: float, minimum: int, rng: 
 
 
 def describe_split(counts: np.ndarray) -> np.ndarray:
-    """Mean label entropy, mean classes, and the sizes' deviation and maximum, of counts (clients, classes)."""
+    """Return mean entropy, mean classes, and deviation and maximum of sizes, for counts (clients, classes)."""
     shares = counts / counts.sum(1, keepdims=True)
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
     sizes = counts.sum(1)

@@ -26,7 +26,7 @@ from snowball.testing import make_toy_images, make_toy_texts
 
 
 def decode(file: bytes) -> Tensor:
-    """What a PNG file without filters holds, read chunk by chunk."""
+    """Decode a PNG file without filters, chunk by chunk."""
     assert file[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, position = [], 8
     while position < len(file):

@@ -1,4 +1,4 @@
-"""The CNN pools before the ReLU: on a quarter of the numbers, and the same to the bit as the paper's order."""
+"""The CNN pools before the ReLU: a quarter of the work, and bit-identical to the paper's order."""
 
 import torch
 from torch import Tensor

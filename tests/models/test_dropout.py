@@ -1,4 +1,4 @@
-"""Dropout of several models at once against each alone."""
+"""Dropout in several models at once equals dropout in each alone."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ SEEDS = [stream(7, "client", client).initial_seed() for client in range(3)]
 
 
 class Twice(nn.Module):
-    """Drops maps, in memory of some format, and then what is left of them."""
+    """Drops maps in some memory format, then elements of the rest."""
 
     def __init__(self, drop: Callable[..., Tensor], inplace: bool = False) -> None:
         super().__init__()

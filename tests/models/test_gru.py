@@ -1,4 +1,4 @@
-"""The recurrence written here against torch's own."""
+"""Our recurrence equals torch's own."""
 
 import pytest
 import torch

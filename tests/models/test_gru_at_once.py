@@ -1,4 +1,4 @@
-"""The recurrence of several models at once."""
+"""The recurrence of several models at once equals that of each."""
 
 import pytest
 import torch

@@ -185,7 +185,7 @@ def test_samples_of_another_kind_are_refused(name: str, shape: tuple[int, ...], 
 
 
 class Own(nn.Module):
-    """Somebody's own, with layers that draw their weights."""
+    """A user's model, whose layers draw their weights."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()

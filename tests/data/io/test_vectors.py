@@ -30,7 +30,7 @@ def binary(end: bytes = b"", count: int = 5) -> bytes:
 
 
 def write(path: Path) -> Path:
-    """The same vectors in the form that a file's name promises."""
+    """Write the same vectors in the format that the file name indicates."""
     if path.suffix == ".npz":
         np.savez(path, words=np.array(WORDS), vectors=TABLE.astype(np.float16))
     elif path.suffix == ".zip":

@@ -39,7 +39,7 @@ def toy(seed: int = 0) -> Arrays:
 
 
 def batches(arrays: Arrays) -> dict[str, bytes]:
-    """The original files: a label and a red, a green and a blue plane each."""
+    """Make the original files: a label and a red, a green and a blue plane per sample."""
     images = np.concatenate([arrays["x_train"], arrays["x_test"]]).transpose(0, 3, 1, 2).reshape(-1, RECORD_BYTES - 1)
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
     records = np.column_stack([labels, images])

@@ -16,7 +16,7 @@ Writers = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 def toy(*counts: int, seed: int = 0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Writers f0, f1, ... of so many images each."""
+    """Make writers f0, f1, ... with these numbers of images."""
     rng = np.random.default_rng(seed)
     return {
         f"f{number}": (rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), rng.integers(0, 62, count))

@@ -41,7 +41,7 @@ def offline(info: MNISTLoader, **changes: object) -> MNISTLoader:
 
 @pytest.fixture
 def served(serve: Callable[[Path], str], tmp_path: Path) -> MNISTLoader:
-    """A small MNIST whose home is on this machine."""
+    """A small MNIST that is served from this machine."""
     files = tmp_path / "served"
     write_idx(files, toy())
     md5 = tuple(hashlib.md5((files / f"{file}.gz").read_bytes()).hexdigest() for file in IDX_FILES)

@@ -38,7 +38,7 @@ def as_csv(rows: Sequence[Sequence[str]]) -> str:
 
 
 def original(rows: Rows) -> bytes:
-    """As it was published: latin-1, six columns without names, labels 0, 2 and 4, and escaped characters."""
+    """Write a file as published: latin-1, six columns without names, labels 0, 2 and 4, and escaped characters."""
     fields = [
         ({"1": "4"}.get(label, label), "1", "Mon Apr 06", "NO_QUERY", user, text.replace("&", "&amp;"))
         for label, user, text in rows
