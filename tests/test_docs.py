@@ -124,3 +124,11 @@ def test_every_attack_has_a_page_that_names_its_settings_and_its_view(name: str)
     assert f"(`{ATTACKS[name].knowledge}`)" in page
     for setting in collect_fields(ATTACKS[name]):
         assert f"`{setting}`" in page
+
+
+def test_contributing_names_files_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = re.findall(r"`((?:src|docs|scripts|benchmarks)/[\w./-]+\w)`", page)
+    assert len(files) > 10
+    for file in files:
+        assert (ROOT / file.replace("NAME.py", "__init__.py")).exists(), f"there is no {file}"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         WeakDp,
     )
     from snowball.guard import Guard, Reply
-    from snowball.sim.presets import load_experiment as load_experiment
+    from snowball.sim.presets import load_experiment
     from snowball.updates import Updates
 
     __version__: str
