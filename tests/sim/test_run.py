@@ -117,7 +117,7 @@ def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(
     del description["settings"]["defense"]["ballot_floor"]
     write_json(tmp_path / "run.json", description)
     monkeypatch.setitem(ADDED_SETTINGS, "ballot_floor", 0.5)
-    with pytest.raises(RunError, match=r"was started with defense\.ballot_floor = 0\.5 and not 0\.25: resume"):
+    with pytest.raises(RunError, match=r"was started with defense\.ballot_floor = 0\.5, not 0\.25: resume"):
         list(run_experiment(tiny("defense.ballot_floor=0.25"), tmp_path, resume=True))
     assert [record["round"] for record in run_experiment(tiny(), tmp_path, resume=True)] == [2]
 
