@@ -132,3 +132,9 @@ def test_contributing_names_files_that_exist() -> None:
     assert len(files) > 10
     for file in files:
         assert (ROOT / file.replace("NAME.py", "__init__.py")).exists(), f"there is no {file}"
+
+
+def test_every_decision_is_listed_once() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^\| \[([\w-]+\.md)\]", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted([*listed, "README.md"]) == sorted(page.name for page in folder.glob("*.md"))
