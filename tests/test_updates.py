@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowball import updates as module
+from snowball.defenses import Verdict
 from snowball.errors import UpdateError
 from snowball.testing import make_toy_round
-from snowball.updates import Layout, Updates
+from snowball.updates import Layout, Updates, select_parameters
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
     tensors = {"w": torch.arange(6.0).view(2, 3), "b": torch.tensor([7.0]), "s": torch.tensor(8.0)}
-    layout = Layout.of(tensors)
+    layout = Layout.from_tensors(tensors)
     row = layout.flatten(dict(reversed(tensors.items())))
     assert row.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
     assert layout.width == 8
@@ -159,7 +160,7 @@ def test_a_file_that_must_not_be_written_is_read_without_a_warning(tmp_path: Pat
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (None, "client 'x' sent NoneType, not tensors by name"),
+        (None, "the state of client 'x' must be a mapping of names to tensors, got NoneType"),
         ({"w": None}, "'w' of client 'x' cannot be read as numbers"),
         ({"w": "text"}, "'w' of client 'x' cannot be read as numbers"),
         ({"w": [1.0, [2.0]]}, "'w' of client 'x' cannot be read as numbers"),
@@ -177,14 +178,137 @@ def test_whatever_a_client_sends_is_refused_by_name(state: Any, said: str) -> No
 @pytest.mark.parametrize(
     ("base", "said"),
     [
-        ({}, "none of the global model's 0 tensors is floating-point"),
-        ({"n": torch.tensor([1])}, "none of the global model's 1 tensors is floating-point"),
+        ({}, "none of the global model's 0 tensors is trained"),
+        ({"n": torch.tensor([1])}, "none of the global model's 1 tensors is trained"),
         ({"w": torch.tensor([torch.nan])}, "the global model holds NaN"),
     ],
 )
 def test_a_global_model_without_numbers_is_refused(base: Any, said: str) -> None:
     with pytest.raises(UpdateError, match=said):
         Updates.from_states(base, [base])
+
+
+def test_a_matrix_is_used_in_place_with_its_layers() -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    updates = Updates.from_matrix(rows, clients=["b", "a", "c"], examples=[1, 2, 3], layers={"w": (1, 3), "b": 1})
+    assert updates.rows[1].data_ptr() == rows.ctypes.data
+    assert (updates.clients, updates.examples.tolist()) == (("a", "b", "c"), [2, 1, 3])
+    assert updates.layout == Layout(("w", "b"), ((1, 3), (1,)))
+    assert updates.read_columns(updates.layout.columns["b"])[:, 0].tolist() == [7, 3, 11]
+    assert Updates.from_matrix(torch.zeros(2, 5)).layout == Layout(("row",), ((5,),))
+
+
+@pytest.mark.parametrize(
+    ("values", "layers", "said"),
+    [
+        ({"w": torch.zeros(2, 3)}, None, "values must be a matrix of clients by columns, got dict"),
+        (make_toy_round(), None, "values must be a matrix of clients by columns, got Updates"),
+        (torch.zeros(3), None, r"floating-point matrix of clients by columns, got torch.float32 \(3,\)"),
+        (torch.tensor(1.0), None, r"floating-point matrix of clients by columns, got torch.float32 \(\)"),
+        (torch.zeros(2, 3), ["w"], "layers must be a mapping of names to numbers of columns, got list"),
+        (torch.zeros(2, 3), {"w": 2}, "rows have 3 columns, the layout has 2"),
+    ],
+)
+def test_what_is_not_a_matrix_is_refused(values: Any, layers: Any, said: str) -> None:
+    with pytest.raises(UpdateError, match=said):
+        Updates.from_matrix(values, layers=layers)
+
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+
+
+@pytest.mark.parametrize(
+    ("base", "states", "said"),
+    [
+        (
+            MODEL,
+            [],
+            r"the global model must be a mapping of names to tensors, got Sequential: pass its state_dict\(\)$",
+        ),
+        ([torch.zeros(2)], [], r"the global model must be a mapping of names to tensors, got list$"),
+        (MODEL.state_dict(), MODEL.state_dict(), "states must be a list with one state per client, got OrderedDict"),
+        (MODEL.state_dict(), MODEL, "states must be a list with one state per client, got Sequential"),
+        (MODEL.state_dict(), [MODEL], r"the state of client '0' must be .* got Sequential: pass its state_dict\(\)$"),
+        (MODEL.state_dict(), [[torch.zeros(2)]], "the state of client '0' must be a mapping .* got list"),
+        (
+            MODEL.state_dict(),
+            [dict(MODEL.named_parameters())],
+            r"client '0' does not match .* missing \['1.num_batches",
+        ),
+    ],
+)
+def test_wrong_kinds_of_models_are_refused_in_one_sentence(base: Any, states: Any, said: str) -> None:
+    with pytest.raises(UpdateError, match=said) as caught:
+        Updates.from_states(base, states)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_layers_is_refused() -> None:
+    with pytest.raises(UpdateError, match=r"^layers must be a mapping of names to tensors, got list$"):
+        Updates.from_layers([torch.zeros(2, 3)])  # type: ignore[arg-type]
+
+
+def move_state(by: float, mean: float, steps: int) -> dict[str, torch.Tensor]:
+    moved = {name: tensor + by for name, tensor in MODEL.state_dict().items()}
+    return moved | {"1.running_mean": torch.full((3,), mean), "1.num_batches_tracked": torch.tensor(steps)}
+
+
+def test_a_verdict_is_applied_to_the_whole_model() -> None:
+    before = MODEL.state_dict()
+    states = [move_state(0.5, 2.0, 7), move_state(0.25, 4.0, 5), move_state(100.0, 900.0, 900)]
+    updates = Updates.from_states(before, states, examples=[1, 3, 1], clients=["b", "a", "c"])
+    elected = torch.tensor([True, True, False])
+    verdict = Verdict(updates.mean(updates.examples * elected), elected)
+    assert updates.name_elected(verdict) == ("a", "b")
+    kept = {name: tensor.clone() for name, tensor in before.items()}
+    after = updates.apply(before, verdict)
+    assert list(after) == list(before)
+    torch.testing.assert_close(after["0.weight"], before["0.weight"] + 0.3125)
+    assert after["1.running_mean"].tolist() == [3.5] * 3
+    assert after["1.num_batches_tracked"].item() == 7
+    assert all(torch.equal(kept[name], tensor) for name, tensor in before.items())
+
+
+def test_what_is_not_in_the_rows_stays_where_nobody_sent_it() -> None:
+    updates = Updates.from_matrix(torch.ones(2, 3), layers={"w": (3,)})
+    before = {"w": np.zeros(3, np.float16), "steps": torch.tensor(4)}
+    after = updates.apply(before, Verdict(torch.full((3,), 0.5), torch.tensor([True, True])))
+    assert (after["w"].tolist(), after["w"].dtype, after["steps"].item()) == ([0.5] * 3, torch.float16, 4)
+    assert after["steps"] is not before["steps"]
+
+
+def test_a_model_and_a_verdict_of_other_updates_are_refused() -> None:
+    updates = Updates.from_matrix(torch.ones(2, 3), layers={"w": 3})
+    verdict = Verdict(torch.ones(3), torch.tensor([True, False]))
+    with pytest.raises(UpdateError, match="got Linear: pass its state_dict"):
+        updates.apply(torch.nn.Linear(1, 3), verdict)  # type: ignore[arg-type]
+    with pytest.raises(UpdateError, match=r"the global model does not match the model: missing \['w'\]"):
+        updates.apply({"v": torch.ones(3)}, verdict)
+    with pytest.raises(UpdateError, match="a verdict is needed, as a defense returns it, got Tensor"):
+        updates.apply({"w": torch.ones(3)}, torch.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(UpdateError, match="a verdict on 2 rows of 3 columns is needed, got one on 1 and 3"):
+        updates.name_elected(Verdict(torch.ones(3), torch.tensor([True])))
+    with pytest.raises(UpdateError, match="the average holds NaN"):
+        updates.apply({"w": torch.ones(3)}, Verdict(torch.full((3,), torch.inf), torch.tensor([True, False])))
+
+
+def test_parameters_are_the_same_of_a_module_and_of_its_state() -> None:
+    assert (
+        list(select_parameters(MODEL))
+        == list(select_parameters(MODEL.state_dict()))
+        == [
+            "0.weight",
+            "0.bias",
+            "1.weight",
+            "1.bias",
+        ]
+    )
+    assert list(select_parameters(MODEL.state_dict(), buffers=["0.bias"])) == ["0.weight", "1.weight", "1.bias"]
+
+
+def test_running_statistics_of_clients_must_be_finite() -> None:
+    with pytest.raises(UpdateError, match="the buffers of client '0' hold NaN or infinite numbers"):
+        Updates.from_states(MODEL.state_dict(), [move_state(0.1, torch.nan, 1)])
 
 
 def test_an_unknown_layer_is_refused_by_name() -> None:

@@ -16,7 +16,7 @@ from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.audit import DroppedReply
-from snowball.updates import Layout, Updates, sum_squares
+from snowball.updates import Layout, Updates, refuse_broken, sum_squares
 
 NOT_FINITE = "not-finite"
 """The reason to drop a client that a server finds in the numbers alone, a key of `snowball.records.audit.REASONS`."""
@@ -168,9 +168,3 @@ def apply_verdict(verdict: Verdict, updates: Updates, base: Tensor, buffers: Buf
     row, statistics = base + verdict.delta, updates.merge_buffers(verdict.elected, buffers)
     refuse_broken([row, *statistics.values()])
     return row, statistics
-
-
-def refuse_broken(tensors: Sequence[Tensor]) -> None:
-    """Refuse an average that is not finite."""
-    if not all(tensor.isfinite().all() for tensor in tensors):
-        raise UpdateError("the average holds NaN or infinite numbers")

@@ -1,21 +1,25 @@
 """What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from snowball.buffers import Buffers, merge_buffers
 from snowball.errors import UpdateError
 
 BLOCK_ELEMENTS = 1 << 19
 """Elements converted to float64 at a time: 4 MiB, which a cache holds, whatever the number of rows and columns."""
+
+BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
+"""Ends of the names of batch normalisation's buffers. The last is a counter, which averaging strategies turn into a
+floating one."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -30,8 +34,8 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, tensors: Arrays) -> "Layout":
-        """The layout of a model's tensors, in their order."""
+    def from_tensors(cls, tensors: Arrays) -> "Layout":
+        """Return the layout of a model's tensors, in their order."""
         return cls(tuple(tensors), tuple(tuple(tensor.shape) for tensor in tensors.values()))
 
     @cached_property
@@ -84,6 +88,21 @@ class Layout:
                 raise UpdateError(f"{name!r} of {owner} has shape {tuple(tensors[name].shape)}, the model's is {shape}")
 
 
+@runtime_checkable
+class Decision(Protocol):
+    """The parts of a verdict that change a model."""
+
+    @property
+    def delta(self) -> Tensor:
+        """(d,) the change of the global model."""
+        ...
+
+    @property
+    def elected(self) -> Tensor:
+        """(n,) bool, the rows in it."""
+        ...
+
+
 class Updates:
     """The updates of one round, one row per client, and nothing that a server cannot know.
 
@@ -121,6 +140,9 @@ class Updates:
         for client, finite in zip(self.clients, self.squared_norms.isfinite().tolist(), strict=True):
             if not finite:
                 raise UpdateError(f"the update of client {client!r} holds NaN, infinite or overflowing numbers")
+        for client, kept in zip(self.clients, self.buffers, strict=bool(self.buffers)):
+            if not all(tensor.isfinite().all() for tensor in kept.values()):
+                raise UpdateError(f"the buffers of client {client!r} hold NaN or infinite numbers")
 
     @classmethod
     def from_layers(
@@ -129,10 +151,11 @@ class Updates:
         examples: Sequence[float] | Tensor | np.ndarray | None = None,
         clients: Sequence[str] | None = None,
     ) -> "Updates":
-        """Updates from one stacked tensor a layer: `{name: (n, ...)}`.
+        """Make updates of one stacked tensor per layer: `{name: (n, ...)}`.
 
         A single two-dimensional layer is used in place, so it may be a memory-mapped file of any size.
         """
+        check_mapping(layers, "layers")
         if not layers:
             raise UpdateError("updates need at least one layer")
         tensors = {name: as_tensor(layer, f"layer {name!r}") for name, layer in layers.items()}
@@ -146,7 +169,29 @@ class Updates:
         layout = Layout(tuple(tensors), tuple(tuple(tensor.shape[1:]) for tensor in tensors.values()))
         flat = [tensor.reshape(count, prod(tensor.shape[1:])) for tensor in tensors.values()]
         values = flat[0] if len(flat) == 1 else torch.cat(flat, 1)
-        return cls._of(values, layout, examples, clients)
+        return cls._from_rows(values, layout, examples, clients)
+
+    @classmethod
+    def from_matrix(
+        cls,
+        values: Tensor | np.ndarray,
+        clients: Sequence[str] | None = None,
+        examples: Sequence[float] | Tensor | np.ndarray | None = None,
+        layers: Mapping[str, int | Sequence[int]] | None = None,
+    ) -> "Updates":
+        """Make updates of an (n, d) matrix, which is used in place: one row per client, local minus global parameters.
+
+        `layers` names the columns, in their order, by a number of columns or by the shape of a tensor; without it the
+        row is a single layer.
+        """
+        if isinstance(values, Mapping | Updates):
+            raise UpdateError(f"values must be a matrix of clients by columns, got {type(values).__name__}")
+        rows = as_tensor(values, "values")
+        if layers is None:
+            layers = {"row": rows.shape[-1] if rows.ndim else 0}
+        check_mapping(layers, "layers", "numbers of columns")
+        shapes = tuple((shape,) if isinstance(shape, int) else tuple(shape) for shape in layers.values())
+        return cls._from_rows(rows, Layout(tuple(layers), shapes), examples, clients)
 
     @classmethod
     def from_states(
@@ -155,16 +200,18 @@ class Updates:
         states: Sequence[Arrays],
         examples: Sequence[float] | Tensor | np.ndarray | None = None,
         clients: Sequence[str] | None = None,
+        buffers: Collection[str] = (),
     ) -> "Updates":
-        """Updates from the global tensors and each client's, e.g. their `state_dict()`s.
+        """Make updates of the global tensors and each client's, such as their `state_dict()`s.
 
-        Integer tensors (counters of a normalisation layer) are no direction to vote on and are left out.
+        `select_parameters` says which tensors are in the rows; `buffers` names further ones that are not.
         """
+        check_mapping(base, "the global model")
+        if isinstance(states, Mapping | Tensor | np.ndarray | nn.Module):
+            raise UpdateError(f"states must be a list with one state per client, got {type(states).__name__}")
         model = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in base.items()}
-        kept = {name: tensor for name, tensor in model.items() if tensor.is_floating_point()}
-        if not kept:
-            raise UpdateError(f"none of the global model's {len(model)} tensors is floating-point")
-        layout = Layout.of(kept)
+        kept = select_parameters(model, buffers)
+        layout = Layout.from_tensors(kept)
         origin = layout.to_row(kept)
         if not origin.isfinite().all():
             raise UpdateError("the global model holds NaN or infinite numbers")
@@ -172,22 +219,26 @@ class Updates:
         names = number_clients(len(received)) if clients is None else list(clients)
         if len(names) != len(received):
             raise UpdateError(f"{len(received)} updates need as many client ids, got {len(names)}")
-        owned = zip(received, names, strict=True)
-        read = (_read_state(state, model, layout, f"client {name!r}") for state, name in owned)
-        return cls._of(layout.subtract(origin, read, len(received)), layout, examples, clients)
+        read = [read_state(state, model, f"client {name!r}") for state, name in zip(received, names, strict=True)]
+        values = layout.subtract(origin, ({name: state[name] for name in kept} for state in read), len(read))
+        rest = [{name: state[name].to(own.dtype) for name, own in model.items() if name not in kept} for state in read]
+        return cls._from_rows(values, layout, examples, clients, rest)
 
     @classmethod
-    def _of(
+    def _from_rows(
         cls,
         values: Tensor,
         layout: Layout,
         examples: Sequence[float] | Tensor | np.ndarray | None,
         clients: Sequence[str] | None,
+        buffers: Sequence[Buffers] = (),
     ) -> "Updates":
         if isinstance(clients, str | Set):
             raise UpdateError(f"client ids are needed in the order of the updates, got {type(clients).__name__}")
-        counts = as_tensor(np.ones(len(values)) if examples is None else examples, "examples", torch.float64)
-        return cls(values, counts, number_clients(len(values)) if clients is None else tuple(map(str, clients)), layout)
+        count = len(values) if values.ndim else 0
+        counts = as_tensor(np.ones(count) if examples is None else examples, "examples", torch.float64)
+        names = number_clients(count) if clients is None else list(map(str, clients))
+        return cls(values, counts, names, layout, buffers)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -223,6 +274,40 @@ class Updates:
         """(n,) the rows by example count, largest first, then by client id: the order in which averages are summed."""
         counts = self.examples.tolist()
         return torch.tensor(sorted(range(len(self)), key=lambda row: -counts[row]))
+
+    def name_elected(self, verdict: Decision) -> tuple[str, ...]:
+        """Return the ids of the clients that a verdict on these updates elects.
+
+        A verdict says which rows are elected. Whose rows they are is known here, and is not told twice.
+        """
+        self._check_verdict(verdict)
+        return tuple(client for client, chosen in zip(self.clients, verdict.elected.tolist(), strict=True) if chosen)
+
+    def apply(self, state: Arrays, verdict: Decision) -> dict[str, Tensor]:
+        """Return the global model after a round: `state`, from which the updates started, moved by a verdict's delta.
+
+        Tensors outside the rows are merged over the elected clients if the updates know them, and stay otherwise.
+        """
+        self._check_verdict(verdict)
+        check_mapping(state, "the global model")
+        model = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in state.items()}
+        trained = {name: tensor for name, tensor in model.items() if name in self.layout.columns}
+        self.layout.check(trained, "the global model")
+        row = self.layout.to_row(trained) + verdict.delta
+        moved = {name: tensor.to(model[name].dtype) for name, tensor in self.layout.split(row).items()}
+        rest = {name: tensor for name, tensor in model.items() if name not in trained}
+        after = model | moved | self.merge_buffers(verdict.elected, rest)
+        refuse_broken([after[name] for name in model])
+        return {name: after[name].clone() for name in model}
+
+    def _check_verdict(self, verdict: Any) -> None:
+        if not isinstance(verdict, Decision):
+            raise UpdateError(f"a verdict is needed, as a defense returns it, got {type(verdict).__name__}")
+        if verdict.elected.shape != (len(self),) or verdict.delta.shape != (self.layout.width,):
+            given = f"{verdict.elected.numel()} and {verdict.delta.numel()}"
+            raise UpdateError(
+                f"a verdict on {len(self)} rows of {self.layout.width} columns is needed, got one on {given}"
+            )
 
     def replace_values(self, values: Tensor) -> "Updates":
         """Return updates of the same clients with other rows (n, d)."""
@@ -392,14 +477,44 @@ def as_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tens
     return tensor
 
 
-def _read_state(state: Any, model: Arrays, layout: Layout, owner: str) -> dict[str, Tensor]:
-    """A client's tensors that are compared, refused unless they are the model's."""
-    if not isinstance(state, Mapping):
-        raise UpdateError(f"{owner} sent {type(state).__name__}, not tensors by name")
-    compared = [name for name in state if name in layout.columns or name not in model]
-    tensors = {name: as_tensor(state[name], f"{name!r} of {owner}") for name in compared}
-    layout.check(tensors, owner)
+def select_parameters(model: nn.Module | Mapping[str, Tensor], buffers: Collection[str] = ()) -> dict[str, Tensor]:
+    """Return a model's tensors that belong in a row: those that are trained.
+
+    Everything else, such as running statistics and counters, is a buffer: nobody trains it, it is not a direction to
+    vote on, and it is averaged over the elected. A module knows its parameters. Of tensors by name, the floating ones
+    are parameters unless `buffers` names them or they are called like those of batch normalisation.
+    """
+    if isinstance(model, nn.Module):
+        return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    parameters = {
+        name: tensor
+        for name, tensor in model.items()
+        if tensor.is_floating_point() and name not in buffers and not name.endswith(BUFFER_SUFFIXES)
+    }
+    if not parameters:
+        raise UpdateError(f"none of the global model's {len(model)} tensors is trained")
+    return parameters
+
+
+def check_mapping(value: Any, owner: str, content: str = "tensors") -> None:
+    """Refuse anything but a mapping of names."""
+    if not isinstance(value, Mapping):
+        advice = ": pass its state_dict()" if isinstance(value, nn.Module) else ""
+        raise UpdateError(f"{owner} must be a mapping of names to {content}, got {type(value).__name__}{advice}")
+
+
+def read_state(state: Any, model: Mapping[str, Tensor], owner: str) -> dict[str, Tensor]:
+    """Return the tensors of a client's model, which must have the names and shapes of the global one."""
+    check_mapping(state, f"the state of {owner}")
+    tensors = {name: as_tensor(tensor, f"{name!r} of {owner}") for name, tensor in state.items()}
+    Layout.from_tensors(model).check(tensors, owner)
     return tensors
+
+
+def refuse_broken(tensors: Sequence[Tensor]) -> None:
+    """Refuse an average that is not finite."""
+    if not all(tensor.isfinite().all() for tensor in tensors):
+        raise UpdateError("the average holds NaN or infinite numbers")
 
 
 def _row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:

@@ -1,9 +1,11 @@
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
-from snowball.defenses import DEFENSES, Context, Snowball, VaeSettings, Verdict
+from snowball.defenses import BUILT_IN, DEFENSES, Context, Snowball, VaeSettings, Verdict
+from snowball.errors import SettingError, UpdateError
 from snowball.testing import CHECKS, check_defense, make_toy_round
 from snowball.updates import Updates
 
@@ -53,6 +55,16 @@ class Faulty:
         if self.fault == "identical_rows_are_harmless" and updates.values.var(0, correction=0).sum() == 0:
             delta = delta / 0
         return Verdict(delta, elected, {}, state)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_defense_called_with_something_else_says_so(name: str) -> None:
+    defense: Any = BUILT_IN[name]()
+    said = rf"^{type(defense).__name__} judges Updates, got Tensor: make them with Updates\.from_matrix or "
+    with pytest.raises(UpdateError, match=said):
+        defense(torch.zeros(3, 4), Context(round=1))
+    with pytest.raises(SettingError, match=rf"^{type(defense).__name__} needs a Context, got int: pass Context"):
+        defense(make_toy_round(), 1)
 
 
 @pytest.mark.parametrize("fault", CHECKS)

@@ -11,6 +11,7 @@ from snowball.defenses.base import (
     State,
     TrustingDefense,
     Verdict,
+    check_calls,
 )
 from snowball.defenses.bulyan import Bulyan
 from snowball.defenses.crfl import Crfl
@@ -36,37 +37,40 @@ from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.defenses.weak_dp import WeakDp
 from snowball.registry import Registry, require_dataclass
 
+BUILT_IN: dict[str, type[Defense]] = {
+    "fedavg": FedAvg,
+    "ideal": Ideal,
+    "krum": Krum,
+    "crfl": Crfl,
+    "rlr": Rlr,
+    "fldetector": FlDetector,
+    "dnc": Dnc,
+    "flame": Flame,
+    "flip": Flip,
+    "voting-random": VotingRandom,
+    "voting-center": VotingCenter,
+    "snowball-minus": SnowballMinus,
+    "snowball": Snowball,
+    "snowball-plus": SnowballPlus,
+    "multi-krum": MultiKrum,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "bulyan": Bulyan,
+    "rfa": Rfa,
+    "fltrust": FlTrust,
+    "foolsgold": FoolsGold,
+    "norm-clip": NormClip,
+    "weak-dp": WeakDp,
+    "deepsight": DeepSight,
+    "intersection": Intersection,
+}
+
+for defense in BUILT_IN.values():
+    if "__call__" in vars(defense):
+        check_calls(defense)
+
 DEFENSES: Registry[type[Defense]] = Registry(
-    "snowball.defenses",
-    {
-        "fedavg": FedAvg,
-        "ideal": Ideal,
-        "krum": Krum,
-        "crfl": Crfl,
-        "rlr": Rlr,
-        "fldetector": FlDetector,
-        "dnc": Dnc,
-        "flame": Flame,
-        "flip": Flip,
-        "voting-random": VotingRandom,
-        "voting-center": VotingCenter,
-        "snowball-minus": SnowballMinus,
-        "snowball": Snowball,
-        "snowball-plus": SnowballPlus,
-        "multi-krum": MultiKrum,
-        "median": Median,
-        "trimmed-mean": TrimmedMean,
-        "bulyan": Bulyan,
-        "rfa": Rfa,
-        "fltrust": FlTrust,
-        "foolsgold": FoolsGold,
-        "norm-clip": NormClip,
-        "weak-dp": WeakDp,
-        "deepsight": DeepSight,
-        "intersection": Intersection,
-    },
-    required_attributes=("__call__",),
-    adapt=require_dataclass,
+    "snowball.defenses", BUILT_IN, required_attributes=("__call__",), adapt=require_dataclass
 )
 
 __all__ = [

@@ -7,12 +7,13 @@ own, on samples that it trusts, says on how many (`TrustingDefense`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from snowball.errors import SettingError
+from snowball.errors import SettingError, UpdateError
 from snowball.rng import derive, stream
 from snowball.updates import Updates
 
@@ -108,6 +109,23 @@ class Defense(Protocol):
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Judge one round; the updates are left as they are."""
         ...
+
+
+def check_calls(defense: type[Defense]) -> None:
+    """Let a class of defenses refuse, in one sentence, to be called with anything but updates and a context."""
+    judge = defense.__call__
+
+    @wraps(judge)
+    def check_and_judge(self: Defense, updates: Updates, context: Context) -> Verdict:
+        name = type(self).__name__
+        if not isinstance(updates, Updates):
+            advice = "make them with Updates.from_matrix or Updates.from_states"
+            raise UpdateError(f"{name} judges Updates, got {type(updates).__name__}: {advice}")
+        if not isinstance(context, Context):
+            raise SettingError(f"{name} needs a Context, got {type(context).__name__}: pass Context(round=1)")
+        return judge(self, updates, context)
+
+    defense.__call__ = check_and_judge  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, eq=False)

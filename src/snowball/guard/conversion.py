@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from snowball.guard.reply import ValidReply
-from snowball.server import Outcome, Received, refuse_broken
-from snowball.updates import Layout
+from snowball.server import Outcome, Received
+from snowball.updates import Layout, refuse_broken
 
 Tensors = dict[str, Tensor]
 """A model's tensors by name, on the CPU."""

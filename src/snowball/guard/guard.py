@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import everyone, weighted_mean
@@ -32,13 +31,9 @@ from snowball.records.audit import AuditEntry, JudgedRound
 from snowball.records.files import write_bytes
 from snowball.serialization import pack, unpack
 from snowball.server import Dropped, ask_defense, judge_round
-from snowball.updates import Arrays, Layout, Updates, as_tensor
+from snowball.updates import Arrays, Layout, Updates, as_tensor, select_parameters
 
 logger = getLogger("snowball")
-
-BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
-"""Ends of the names of batch normalisation's buffers. The last is a counter, which averaging strategies turn into a
-floating one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +122,7 @@ class Guard:
     ) -> Judgement:
         """Judge a round without writing it down; call `record` with the new global model afterwards."""
         base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
-        layout = self._select_columns(base)
+        layout = Layout.from_tensors(select_parameters(base, self.buffers))
         self.round += 1
         unjudged = [name for name in base if name not in layout.columns and base[name].is_floating_point()]
         valid, invalid = validate_replies(answers, base, invited, self.max_examples, unjudged)
@@ -198,16 +193,6 @@ class Guard:
     def _defense_name(self) -> str:
         """The defense's class; no other defense can use its state."""
         return type(self.defense).__name__
-
-    def _select_columns(self, base: Tensors) -> Layout:
-        """Return the layout of the tensors that are compared: floating ones that are trained."""
-        trained = {name: tensor for name, tensor in base.items() if self._is_trained(name, tensor)}
-        if not trained:
-            raise UpdateError(f"none of the global model's {len(base)} tensors is trained")
-        return Layout.of(trained)
-
-    def _is_trained(self, name: str, tensor: Tensor) -> bool:
-        return tensor.is_floating_point() and name not in self.buffers and not name.endswith(BUFFER_SUFFIXES)
 
     def _judge_or_keep(
         self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound

@@ -15,7 +15,7 @@ from snowball.errors import SettingError
 from snowball.rng import numpy_stream, stream
 from snowball.sim.cohort import is_attack_round, select_malicious_clients
 from snowball.sim.experiment import DataSettings, Experiment
-from snowball.updates import Layout
+from snowball.updates import Layout, select_parameters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,7 +47,7 @@ class Federation:
     @cached_property
     def layout(self) -> Layout:
         """Columns of each parameter in a row."""
-        return Layout.of(dict(self.build_model().named_parameters()))
+        return Layout.from_tensors(select_parameters(self.build_model()))
 
     def count_examples(self, cohort: Sequence[int]) -> Tensor:
         """Return how many training examples each client of a cohort holds (K,)."""

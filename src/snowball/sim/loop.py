@@ -25,7 +25,7 @@ from snowball.sim.round_record import describe_election, extract_times
 from snowball.sim.training.client import DefendedTraining, LocalTraining
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
 from snowball.sim.training.malicious import craft_updates
-from snowball.updates import Layout, Updates
+from snowball.updates import Layout, Updates, select_parameters
 
 Observer = Callable[[Updates, Sequence[bool], int], None]
 """Callback with a round's updates, which of them are malicious, and the round; it must copy what it keeps."""
@@ -48,7 +48,7 @@ def simulate(
     defense = build_defense(experiment)
     with engine(federation) as running:
         model = FederatedModel(federation, running.device)
-        Layout.of(model.buffers).check(state.buffers, "the state to continue from")
+        Layout.from_tensors(model.buffers).check(state.buffers, "the state to continue from")
         model.buffers = state.buffers
         train_trusted = prepare_trusted_training(federation, defense, running.device)
         evaluate = Evaluation(federation, model, defense, running)
@@ -91,8 +91,7 @@ def prepare_trusted_training(
 def build_first_state(federation: Federation) -> RunState:
     """Build the state of a run before its first round, with the untrained model."""
     model = federation.build_model()
-    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    return RunState(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
+    return RunState(0, federation.layout.flatten(select_parameters(model)), buffers=buffers_of(model))
 
 
 def rehearse_round(federation: Federation) -> None:

@@ -16,6 +16,7 @@ from snowball.sim.training.client import LocalTraining
 from snowball.testing.federations import make_toy_federation
 from snowball.testing.seeds import run_under_two_seeds
 from snowball.testing.toys import ToySession, make_toy_data, make_toy_view
+from snowball.updates import select_parameters
 
 RESERVED_SETTINGS = frozenset({"name", "malicious", "draw", "first_round", "last_round", "share_of_rounds"})
 """The settings that the simulator gives to every attack. An attack's own fields need other names."""
@@ -144,7 +145,7 @@ def check_training_uses_named_streams(attack: Attack) -> None:
     """Check that a client's model is identical each time, with dropout and whichever client trained before it."""
     federation = make_toy_federation(attack)
     training, model = LocalTraining(federation), federation.build_model()
-    base = federation.layout.flatten({name: weights.detach() for name, weights in model.named_parameters()})
+    base = federation.layout.flatten(select_parameters(model))
     once, again = run_under_two_seeds(lambda: [training(base, client, 1, None, {}).row for client in (0, 1, 0)])
     for row, same in ((again[0], once[0]), (again[1], once[1]), (once[2], once[0])):
         assert torch.equal(row, same), "the same client trained a different model"

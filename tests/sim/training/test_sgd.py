@@ -27,7 +27,7 @@ def model() -> torch.nn.Module:
 
 def base() -> Tensor:
     tensors = dict(model().named_parameters())
-    return Layout.of(tensors).flatten(tensors).detach()
+    return Layout.from_tensors(tensors).flatten(tensors).detach()
 
 
 def samples(count: int) -> tuple[Tensor, Tensor]:
@@ -53,7 +53,7 @@ def with_torch_optim(count: int) -> Tensor:
             optimiser.zero_grad()
             cross_entropy(plain(inputs[batch]), labels[batch]).backward()
             optimiser.step()
-    return Layout.of(dict(plain.named_parameters())).flatten(dict(plain.named_parameters())).detach()
+    return Layout.from_tensors(dict(plain.named_parameters())).flatten(dict(plain.named_parameters())).detach()
 
 
 @pytest.mark.parametrize("count", [7, 40, 43])
@@ -71,7 +71,7 @@ def test_nothing_is_left_of_the_client_before() -> None:
 
 def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone() -> None:
     dropping = models.build_model("cifar-cnn-quarter", (3, 8, 8), 10, stream(0, "model"))
-    start = Layout.of(dict(dropping.named_parameters())).flatten(dict(dropping.named_parameters())).detach()
+    start = Layout.from_tensors(dict(dropping.named_parameters())).flatten(dict(dropping.named_parameters())).detach()
     trainer = Trainer(dropping, TrainingSettings(epochs=1, batch=10))
 
     def row(seed: int) -> Tensor:

@@ -111,7 +111,7 @@ class GuardSession:
         if arrays is None:
             raise UpdateError("it gives no arrays")
         values = {name: array.numpy() for name, array in arrays.items()}
-        Layout.of(self.model).check(values, "its aggregate")
+        Layout.from_tensors(self.model).check(values, "its aggregate")
         return {name: conform_array(name, values[name], own.dtype) for name, own in self.model.items()}
 
     def record(self, judgement: Judgement, model: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from snowball.errors import SettingError
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
-from snowball.updates import Layout
+from snowball.updates import Layout, select_parameters
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -45,7 +45,7 @@ class Trainer:
         self.min_batch = 2 if any(isinstance(module, BATCH_NORMS) for module in model.modules()) else 1
         if settings.batch < self.min_batch:
             raise SettingError(f"training.batch = {settings.batch} is too small for batch normalisation, which needs 2")
-        self.layout = Layout.of(dict(model.named_parameters()))
+        self.layout = Layout.from_tensors(select_parameters(model))
         self.weights = torch.zeros(self.layout.width, device=device)
         self.gradient = torch.zeros(self.layout.width, device=device)
         for name, parameter in model.named_parameters():
@@ -82,7 +82,7 @@ class Trainer:
 
     def read_row(self) -> Tensor:
         """Return the model's weights as a row."""
-        return self.layout.flatten({name: value.detach() for name, value in self.model.named_parameters()}).cpu()
+        return self.layout.flatten(select_parameters(self.model)).cpu()
 
     def copy_buffers(self) -> Buffers:
         """Return a copy of the model's buffers."""
