@@ -224,6 +224,7 @@ REFUSED: list[tuple[Registry[Any], Any, str]] = [
     (DATASETS, partition_iid, "it has no name, summary, needs, locate, fetch, load"),
     (TRIGGERS, Silent, "it has no make"),
     (PARTITIONS, Silent, "it is not a function"),
+    (PARTITIONS, partial(halves, swap=True), "it is not a function"),
     (PARTITIONS, 3, "it is not a function"),
     (MODELS, 3, "it is neither a torch module's class, nor a function that makes one, nor a ModelInfo"),
 ]

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import cached_property, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 from snowball.errors import SettingError
@@ -113,7 +114,7 @@ def require_dataclass(name: str, found: Any) -> Any:
 
 def require_function(name: str, found: Any) -> Any:
     """Refuse what is not a function."""
-    if isinstance(found, type) or not callable(found):
+    if not isinstance(found, FunctionType):
         raise SettingError("it is not a function")
     return found
 

@@ -142,7 +142,11 @@ BOMB = bytes(2 * LIMIT)
 FILES: dict[str, tuple[str, Make, str]] = {
     "an archive cut off": ("mnist", cut(mnist, "mnist.npz"), r"mnist\.npz is corrupt: File is not a zip file"),
     "an idx file cut off": ("mnist", cut(mnist_idx, f"mnist/{MNIST_IDX[0]}"), "promises 15680 bytes, 9401 follow"),
-    "a batch cut off": ("cifar10", cut(cifar, BATCHES[2]), r"data_batch_3\.bin is corrupt: 3687 bytes are no whole"),
+    "a batch cut off": (
+        "cifar10",
+        cut(cifar, BATCHES[2]),
+        r"data_batch_3\.bin is corrupt: 3687 bytes are not a multiple",
+    ),
     "texts cut off": ("sent140", cut(sent140, TEXTS), r"300k\.csv\.gz is corrupt: Compressed file ended before"),
     "LEAF's json cut off": ("femnist", cut(leaf, LEAF), r"all_data_0\.json is corrupt: Expecting value"),
     "an empty file": ("mnist", instead(mnist, "mnist.npz", b""), r"mnist\.npz is corrupt: File is not a zip file"),
@@ -166,7 +170,11 @@ FILES: dict[str, tuple[str, Make, str]] = {
     "label 62 of LEAF's": ("femnist", changed(leaf, label=62), "writer 'f1' has a y that runs from 62 to 62"),
     "label 3 of Sent140": ("sent140", changed(sent140, label="3"), "line 3 has the label '3', not one of 0, 2, 1"),
     "a writer of no images": ("femnist", changed(leaf, count=0), r"all_data_0\.json is corrupt: writer 'f1' has no im"),
-    "vectors without the trigger": ("sent140", changed(sent140, vectors="sad 0 1\n"), "has no vector for 'BD'"),
+    "vectors without the trigger": (
+        "sent140",
+        changed(sent140, vectors="sad 0 1\n"),
+        "has no vector for the trigger word 'BD'",
+    ),
     "a trigger of zeros": ("sent140", changed(sent140, vectors="BD 0 0\nsad 0 1\n"), "'BD', or one of zeros"),
     "vectors that get shorter": ("sent140", changed(sent140, vectors="BD 1 1\nsad 1\n"), "line 2 has 1 numbers, not 2"),
     "vectors that get longer": (
@@ -213,7 +221,7 @@ SETTINGS: dict[str, tuple[str, Make, str]] = {
     "data.partition=merged": ("sent140", sent140, "'merged' does not fit: sent140 has no natural clients"),
     "attack.target=10": ("mnist", mnist, r"attack\.target = 10 is not one of the 10 classes"),
     "attack.target=62": ("femnist", femnist, r"attack\.target = 62 is not one of the 62 classes"),
-    "attack.target=-1": ("mnist", mnist, "the target class counts from 0, got -1"),
+    "attack.target=-1": ("mnist", mnist, "target must be a class number from 0, got -1"),
     "attack.target=1": ("mnist", changed(mnist, y_test=np.ones(10, int)), "all 10 test samples are of the target"),
     "attack.trigger=word": ("mnist", mnist, "a word cannot be a trigger on mnist"),
     "attack.trigger=white-square": ("sent140", sent140, "pixels cannot be a trigger on sent140"),
