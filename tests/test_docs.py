@@ -63,10 +63,10 @@ def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path)
         assert all(len(row) == 4 and all(cell.strip(" |") for cell in row) for row in rows)
 
 
-def test_the_map_of_the_house_is_up_to_date() -> None:
-    drawn = runpy.run_path(str(ROOT / "scripts" / "draw_house.py"))
+def test_the_picture_of_the_layers_is_up_to_date() -> None:
+    drawn = runpy.run_path(str(ROOT / "scripts" / "draw_layers.py"))
     for module in (module for layer in drawn["read_layers"]() for module in layer):
-        assert f">{module}</tspan>" in drawn["PICTURE"].read_text(encoding="utf-8"), "run scripts/draw_house.py"
+        assert f">{module}</tspan>" in drawn["PICTURE"].read_text(encoding="utf-8"), "run scripts/draw_layers.py"
 
 
 def make_reader_inputs() -> dict[str, Any]:

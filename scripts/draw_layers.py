@@ -1,6 +1,6 @@
 """Draw the map of the package for CONTRIBUTING.md: how a round flows, and which module may import which.
 
-    python scripts/draw_house.py
+    python scripts/draw_layers.py
 
 The layers are those of the import contract in pyproject.toml. A new module needs a line in `PURPOSES`.
 """
@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PICTURE = ROOT / "docs" / "house.svg"
+PICTURE = ROOT / "docs" / "layers.svg"
 
 FLOW = (
     "data",
@@ -102,7 +102,7 @@ def draw_flow(y: float) -> list[str]:
     return parts
 
 
-def draw_layers(y: float) -> list[str]:
+def draw_modules(y: float) -> list[str]:
     """Return the boxes of the modules, one row per layer."""
     parts = []
     for row, modules in enumerate(read_layers()):
@@ -124,7 +124,7 @@ def main() -> None:
         f'<text class="title" x="{MARGIN}" y="{top - 14}">A round</text>',
         *draw_flow(top),
         f'<text class="title" x="{MARGIN}" y="{layers - 14}">{CAPTION}</text>',
-        *draw_layers(layers),
+        *draw_modules(layers),
         "</svg>",
     ]
     PICTURE.write_text("\n".join(parts) + "\n", encoding="utf-8")
