@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.measuring.machine import describe
-from snowball.records.summary import summarise
+from snowball.records.summary import summarise_rounds
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
@@ -57,7 +57,7 @@ def play(case: tuple[int, str, int]) -> dict[str, Any]:
     rounds = list(simulate(Federation.build(Experiment.parse(settings))))
     clusters = rounds[0]["facts"].get("clusters")
     labels = {"sites": sites, "infected": SITES[sites], "defense": name, "seed": seed, "clusters": clusters}
-    return labels | summarise(rounds).plain()
+    return labels | summarise_rounds(rounds).plain()
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from benchmarks.strength.worlds import CLEAN, Cell, Job
 from benchmarks.tables.markdown import format_percent, format_table
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunFolder
-from snowball.records.summary import summarise
+from snowball.records.summary import summarise_rounds
 
 Run = dict[str, Any]
 """What is kept of a run: its cell, defense, seed and name, and its outcome or the sentence that it failed with."""
@@ -26,7 +26,7 @@ SEEN = 3
 def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
     """What is kept of a finished run of this name."""
     rounds, settings = folder.rounds(), folder.run["settings"]
-    summary = summarise(rounds).plain()
+    summary = summarise_rounds(rounds).plain()
     drawn = {name: settings["attack"].get(name) for name in ("trigger", "target")}
     return {
         **label_run(job, name),

@@ -4,8 +4,8 @@
     python -m benchmarks.tables.keep unpack runs/kept
 
 `pack` takes the shipped grids that were run there and their finished runs. Facts and maps are left out unless a figure
-shows them; numbers have six digits. It replaces what was kept before. `unpack` writes the folders that `snowball report`
-reads.
+shows them; numbers have six digits. It replaces what was kept before. `unpack` writes the folders that
+`snowball report` reads.
 """
 
 import argparse

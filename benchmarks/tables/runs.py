@@ -11,7 +11,7 @@ from benchmarks.tables.packed import unpack_once
 from snowball.attacks import ATTACKS
 from snowball.report import Sweep, read_sweeps
 from snowball.report.export.markdown import format_markdown
-from snowball.report.tables import build_table
+from snowball.report.tables import build_sweep_table
 
 PAPER = [
     "ideal",
@@ -37,7 +37,7 @@ def sweep(name: str, **chosen: Collection[str]) -> str:
     """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
     (found,) = (sweep for sweep in sweeps() if sweep.name == name)
     runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
-    return format_markdown(build_table(replace(found, runs=runs))).partition("\n")[2].strip()
+    return format_markdown(build_sweep_table(replace(found, runs=runs))).partition("\n")[2].strip()
 
 
 def all_rounds() -> str:
@@ -45,7 +45,7 @@ def all_rounds() -> str:
     (found,) = (sweep for sweep in sweeps() if sweep.name == "cpu/table3")
     table = {**(found.table or {}), "values": ["false_positive_rate", "false_negative_rate"]}
     runs = [run for run in found.runs if run.at["defense.name"] == "snowball"]
-    return format_markdown(build_table(replace(found, table=table, runs=runs))).partition("\n")[2].strip()
+    return format_markdown(build_sweep_table(replace(found, table=table, runs=runs))).partition("\n")[2].strip()
 
 
 @cache

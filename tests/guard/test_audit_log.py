@@ -199,5 +199,5 @@ def test_every_reason_is_said_in_words() -> None:
 
 
 def test_a_device_is_no_audit(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="it is there and no regular file"):
+    with pytest.raises(RunError, match="it exists and is not a regular file"):
         AuditLog(Path("/dev/null")).append({"round": 1})

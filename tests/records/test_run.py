@@ -10,7 +10,7 @@ from snowball.errors import RunError
 from snowball.records.files import parse_json, read_json, write_json
 from snowball.records.rounds import RoundRecord, compute_error_rates
 from snowball.records.run import RunFolder
-from snowball.records.summary import RoundScores, TopDownErrors, summarise
+from snowball.records.summary import RoundScores, TopDownErrors, summarise_rounds
 
 
 def a_round(number: int, **changes: Any) -> RoundRecord:
@@ -71,7 +71,7 @@ def test_a_round_may_drop_clients_and_leave_the_model_as_it_was(folder: RunFolde
     summary = folder.write_summary()
     assert summary.dropped == {"b": {"not-finite": 2}, "c": {"not-finite": 1}}
     assert summary.kept == [2]
-    assert not {"dropped", "kept"} & summarise([a_round(1)]).plain().keys()
+    assert not {"dropped", "kept"} & summarise_rounds([a_round(1)]).plain().keys()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "link", "folder"):
-        with pytest.raises(RunError, match=f"{name} cannot be written: it is there and no regular file"):
+        with pytest.raises(RunError, match=f"{name} cannot be written: it exists and is not a regular file"):
             write_json(tmp_path / name, {})
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
@@ -200,7 +200,7 @@ def test_summary_by_hand() -> None:
             seconds={"train": 2.0},
         ),
     ]
-    assert summarise(rounds).plain() == {
+    assert summarise_rounds(rounds).plain() == {
         "best": {"round": 2, "main_accuracy": 0.8, "backdoor_accuracy": 0.3},
         "last": {"round": 4, "main_accuracy": 0.7, "backdoor_accuracy": 0.9},
         "false_positive_rate": 4 / 6,
@@ -219,18 +219,18 @@ def test_rounds_with_a_top_down_election_have_rates_of_their_own(name: str) -> N
         a_round(3, elected=[False, False, False, True], **grown),
         a_round(4, elected=[True, True, False, False], seconds={"top_downward": 1.0}),
     ]
-    summary = summarise(rounds)
+    summary = summarise_rounds(rounds)
     assert summary.top_down == TopDownErrors(2, false_positive_rate=1 / 4, false_negative_rate=1 / 4)
     assert (summary.false_positive_rate, summary.false_negative_rate) == (5 / 8, 5 / 8)
 
 
 def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:
     folder.append(a_round(1))
-    assert folder.write_summary() == folder.summary() == summarise([a_round(1)])
+    assert folder.write_summary() == folder.summary() == summarise_rounds([a_round(1)])
 
 
 def test_a_round_that_was_not_evaluated_is_no_headline() -> None:
-    summary = summarise([a_round(1, main_accuracy=0.4), a_round(2, main_accuracy=None, backdoor_accuracy=None)])
+    summary = summarise_rounds([a_round(1, main_accuracy=0.4), a_round(2, main_accuracy=None, backdoor_accuracy=None)])
     assert summary.best == summary.last == RoundScores(1, main_accuracy=0.4, backdoor_accuracy=0.25)
 
 

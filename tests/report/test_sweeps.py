@@ -388,8 +388,8 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, content: str, s
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"table": {"rows": "defense.name"}}, "has a table whose rows are no list of names"),
-        ({"table": {"columns": [3]}}, "has a table whose columns are no list of names"),
+        ({"table": {"rows": "defense.name"}}, "has a table whose rows are not a list of names"),
+        ({"table": {"columns": [3]}}, "has a table whose columns are not a list of names"),
         (
             {"table": {"values": ["main_acuracy"]}},
             "'main_acuracy', which is not a metric; did you mean 'main_accuracy'?",
@@ -448,7 +448,7 @@ FIELDS = ["name", "title", "published", "table", "figure", "axes", "runs", "best
 def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str, field: str, value: Any) -> None:
     from shutil import rmtree
 
-    from snowball.report import build_table
+    from snowball.report import build_sweep_table
     from snowball.report.export.write import EXPORTS
 
     rmtree(tmp_path / "sweep", ignore_errors=True)
@@ -462,4 +462,4 @@ def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str,
     assert all(fault.isprintable() for fault in faults)
     for sweep in sweeps:
         for export in EXPORTS.values():
-            assert export(build_table(sweep)).encode()
+            assert export(build_sweep_table(sweep)).encode()

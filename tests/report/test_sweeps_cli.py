@@ -104,7 +104,7 @@ def test_a_sweep_that_has_not_started_is_shown(call: Call, tmp_path: Path) -> No
 def test_a_narrow_terminal_shows_a_sweep_that_has_not_started(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "WIDE", 60)
+    monkeypatch.setattr(reports, "TABLE_CHARS", 60)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "50")
     make_sweep(tmp_path, there=lambda at: False)
@@ -143,7 +143,7 @@ def test_a_folder_that_does_not_exist_is_one_sentence_alone_and_beside_others(
     call: Call, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     make_sweep(tmp_path / "sweep", {"seed": [1]})
-    sentence = f"snowball: there is no folder {tmp_path / 'nosuch'}\n"
+    sentence = f"snowball: {tmp_path / 'nosuch'} is not a folder\n"
     assert call("report", tmp_path / "nosuch", *options) == (2, "", sentence)
     assert call("report", tmp_path / "sweep", tmp_path / "nosuch", *options) == (2, "", sentence)
 

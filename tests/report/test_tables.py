@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sweeps_made import AXES, TABLE
 
-from snowball.report import Cell, Sweep, SweepTable, build_table
+from snowball.report import Cell, Sweep, SweepTable, build_sweep_table
 from snowball.report.sweeps import Run
 
 SEEDS = (1, 2, 3)
@@ -42,7 +42,7 @@ def best_rows(grid: SweepTable) -> dict[str, set[str]]:
 
 
 def test_a_cell_has_mean_and_spread_over_seeds() -> None:
-    cell = build_table(sweep(runs({"krum": 0.5}))).cells[0][0]
+    cell = build_sweep_table(sweep(runs({"krum": 0.5}))).cells[0][0]
     assert cell.values["backdoor_accuracy"] == [0.51, 0.52, 0.53]
     assert cell.mean("backdoor_accuracy") == pytest.approx(0.52)
     assert cell.spread("backdoor_accuracy") == pytest.approx(stdev([0.51, 0.52, 0.53]))
@@ -63,14 +63,15 @@ def test_only_finished_runs_count_and_the_cell_says_how_many_there_are() -> None
     found = runs({"krum": 0.5})
     found[1] = replace(found[1], state="failed", sentence="no memory", metrics={})
     found[2] = replace(found[2], state="unfinished")  # even with numbers
-    cell = build_table(sweep(found)).cells[0][0]
+    cell = build_sweep_table(sweep(found)).cells[0][0]
     assert cell.values["backdoor_accuracy"] == [0.51]
     assert cell.missing() == "1 of 3, 1 failed"
     assert cell.failed == {found[1].name: "no memory"}
 
 
 def test_a_cell_whose_runs_are_not_there_says_so() -> None:
-    cell = build_table(sweep([replace(each, state="missing", metrics={}) for each in runs({"krum": 0.5})])).cells[0][0]
+    missing = [replace(each, state="missing", metrics={}) for each in runs({"krum": 0.5})]
+    cell = build_sweep_table(sweep(missing)).cells[0][0]
     assert (cell.missing(), cell.mean("backdoor_accuracy"), cell.runs) == ("0 of 3", None, [])
 
 
@@ -79,7 +80,7 @@ def test_rows_and_columns_come_as_the_table_has_them() -> None:
     found = [
         each for attack, data in places for each in runs({"ideal": 0, "krum": 1}, data_name=data, attack_name=attack)
     ]
-    grid = build_table(sweep(found))
+    grid = build_sweep_table(sweep(found))
     assert (grid.row_names, grid.column_names) == (["defense.name"], ["data.name", "attack.name"])
     assert grid.row_labels == [("ideal",), ("krum",)]
     assert grid.column_labels == [
@@ -96,13 +97,13 @@ def test_rows_and_columns_come_as_the_table_has_them() -> None:
 
 def test_what_the_sweep_does_not_ask_for_is_an_empty_cell() -> None:
     found = runs({"ideal": 0, "flip": 0}) + runs({"ideal": 0}, data_name="cifar10")
-    cell = build_table(sweep(found)).cells[1][1]
+    cell = build_sweep_table(sweep(found)).cells[1][1]
     assert (cell.expected, cell.missing(), cell.mean("backdoor_accuracy"), cell.published) == (0, "", None, {})
 
 
 def test_without_a_table_there_is_a_row_a_defense_and_a_column_for_what_differs() -> None:
     found = runs({"ideal": 0, "krum": 0}, data_alpha=0.1) + runs({"ideal": 0, "krum": 0}, data_alpha=1.0)
-    grid = build_table(sweep(found, table=None))
+    grid = build_sweep_table(sweep(found, table=None))
     assert (grid.row_names, grid.column_names) == (["defense.name"], ["data.alpha"])
     assert (grid.row_labels, grid.column_labels) == ([("ideal",), ("krum",)], [("0.1",), ("1.0",)])
     assert grid.metrics == ["backdoor_accuracy", "main_accuracy"]
@@ -110,13 +111,13 @@ def test_without_a_table_there_is_a_row_a_defense_and_a_column_for_what_differs(
 
 def test_no_mean_is_taken_over_anything_but_seeds() -> None:
     found = runs({"krum": 0.1}, data_alpha=0.1) + runs({"krum": 0.6}, data_alpha=1.0)
-    grid = build_table(sweep(found))
+    grid = build_sweep_table(sweep(found))
     assert grid.column_names == ["data.name", "attack.name", "data.alpha"]
     assert [cell.mean("backdoor_accuracy") for cell in grid.cells[0]] == pytest.approx([0.12, 0.62])
 
 
 def test_a_table_may_have_no_columns() -> None:
-    grid = build_table(sweep(runs({"ideal": 0, "krum": 0}), table=TABLE | {"columns": []}))
+    grid = build_sweep_table(sweep(runs({"ideal": 0, "krum": 0}), table=TABLE | {"columns": []}))
     assert (grid.column_names, grid.column_labels) == ([], [()])
     assert [len(line) for line in grid.cells] == [1, 1]
 
@@ -124,41 +125,41 @@ def test_a_table_may_have_no_columns() -> None:
 def test_labels_can_be_seen_whatever_the_values_are() -> None:
     values = [None, True, 10**400, [1, "<b>"], {"a": None}, "\x1b[2J", "x" * 1000, "", 0.5]
     found = [run({}, data_alpha=value, seed=seed) for seed, value in enumerate(values)]
-    labels = [label for (label,) in build_table(sweep(found, table=TABLE | {"rows": ["data.alpha"]})).row_labels]
+    labels = [label for (label,) in build_sweep_table(sweep(found, table=TABLE | {"rows": ["data.alpha"]})).row_labels]
     assert all(label.isprintable() and len(label) <= 61 for label in labels)
     assert labels[:2] + labels[3:6] + labels[7:] == ["–", "true", '[1, "<b>"]', '{"a": null}', r"\x1b[2J", "", "0.5"]  # noqa: RUF001
 
 
 def test_paths_can_be_seen_whatever_the_table_says() -> None:
-    grid = build_table(sweep(runs({"krum": 0}), table={"rows": ["a\x1b[2J"], "columns": ["b\u202e"]}))
+    grid = build_sweep_table(sweep(runs({"krum": 0}), table={"rows": ["a\x1b[2J"], "columns": ["b\u202e"]}))
     assert (grid.row_names, grid.column_names) == ([r"a\x1b[2J"], [r"b\u202e"])
     assert (grid.row_labels, grid.column_labels) == ([("–",)], [("–",)])  # noqa: RUF001
 
 
 def test_the_published_number_is_that_of_all_the_settings() -> None:
     found = runs({"snowball": 0.002, "krum": 0.5}) + runs({"snowball": 0.002}, data_name="fashion-mnist")
-    grid = build_table(sweep(found, published="label-skew"))
+    grid = build_sweep_table(sweep(found, published="label-skew"))
     assert grid.cells[0][0].published == {"backdoor_accuracy": 0.0021, "main_accuracy": 0.9872}
     assert grid.cells[0][1].published == {"backdoor_accuracy": 0.0039, "main_accuracy": 0.8927}
     assert grid.cells[1][0].published == {"backdoor_accuracy": 0.9998, "main_accuracy": 0.9871}
-    assert build_table(sweep(found)).cells[0][0].published == {}
+    assert build_sweep_table(sweep(found)).cells[0][0].published == {}
 
 
 def test_settings_that_are_no_row_and_no_column_count_for_the_published_number_too() -> None:
     table = TABLE | {"rows": ["defense.name"], "columns": ["data.alpha"]}
     found = [each for alpha in (0.1, 1, 0.7) for each in runs({"krum": 0.5}, data_alpha=alpha, attack_malicious=0.2)]
-    cells = build_table(sweep(found, table=table, published="alpha-malicious")).cells[0]
+    cells = build_sweep_table(sweep(found, table=table, published="alpha-malicious")).cells[0]
     assert [cell.published.get("main_accuracy") for cell in cells] == [0.9723, 0.9886, None]
     others = [replace(each, at=each.at | {"data.name": "cifar10"}) for each in found]
     assert not any(
-        cell.published for cell in build_table(sweep(others, table=table, published="alpha-malicious")).cells[0]
+        cell.published for cell in build_sweep_table(sweep(others, table=table, published="alpha-malicious")).cells[0]
     )
 
 
 def test_only_metrics_that_are_shown_have_a_published_number() -> None:
     found = [run({"last_main_accuracy": 0.5, "main_accuracy": 0.6}, defense_name="krum")]
     values = {"values": ["last_main_accuracy", "main_accuracy"]}
-    cell = build_table(sweep(found, published="label-skew", table=TABLE | values)).cells[0][0]
+    cell = build_sweep_table(sweep(found, published="label-skew", table=TABLE | values)).cells[0][0]
     assert cell.published == {"main_accuracy": 0.9871}
     assert cell.difference("last_main_accuracy") is None
     assert cell.difference("main_accuracy") == pytest.approx(0.6 - 0.9871)
@@ -186,7 +187,7 @@ def test_ten_points_make_another_result(metric: str, ours: float, published: flo
 def test_the_best_realistic_approach_is_marked_in_every_column() -> None:
     found = runs({"ideal": 0, "fedavg": 0, "krum": 0.5, "snowball": 0.1})
     found += runs({"ideal": 0, "fedavg": 0, "krum": 0.2, "snowball": 0.3}, data_name="cifar10")
-    assert best_rows(build_table(sweep(found))) == {"mnist cba": {"snowball"}, "cifar10 cba": {"krum"}}
+    assert best_rows(build_sweep_table(sweep(found))) == {"mnist cba": {"snowball"}, "cifar10 cba": {"krum"}}
 
 
 def test_the_first_metric_decides_and_its_own_way_is_up() -> None:
@@ -194,25 +195,27 @@ def test_the_first_metric_decides_and_its_own_way_is_up() -> None:
         run({"main_accuracy": main, "backdoor_accuracy": 1 - main}, defense_name=name)
         for name, main in (("krum", 0.3), ("dnc", 0.7))
     ]
-    grid = build_table(sweep(found, table=TABLE | {"values": ["main_accuracy", "backdoor_accuracy"]}))
+    grid = build_sweep_table(sweep(found, table=TABLE | {"values": ["main_accuracy", "backdoor_accuracy"]}))
     assert best_rows(grid) == {"mnist cba": {"dnc"}}
 
 
 def test_ties_are_all_best() -> None:
-    assert best_rows(build_table(sweep(runs({"krum": 0.1, "dnc": 0.1, "rlr": 0.2})))) == {"mnist cba": {"krum", "dnc"}}
+    assert best_rows(build_sweep_table(sweep(runs({"krum": 0.1, "dnc": 0.1, "rlr": 0.2})))) == {
+        "mnist cba": {"krum", "dnc"}
+    }
 
 
 def test_one_approach_alone_is_not_best() -> None:
-    assert build_table(sweep(runs({"ideal": 0, "fedavg": 0, "krum": 0.5}))).best == frozenset()
+    assert build_sweep_table(sweep(runs({"ideal": 0, "fedavg": 0, "krum": 0.5}))).best == frozenset()
 
 
 def test_an_approach_without_a_number_is_not_best() -> None:
     found = runs({"krum": 0.1, "dnc": 0.2, "rlr": 0.3})
     found = [replace(each, state="missing", metrics={}) if "krum" in each.name else each for each in found]
-    assert best_rows(build_table(sweep(found))) == {"mnist cba": {"dnc"}}
+    assert best_rows(build_sweep_table(sweep(found))) == {"mnist cba": {"dnc"}}
 
 
 def test_approaches_compete_under_the_same_conditions_alone() -> None:
     found = runs({"krum": 0.5, "snowball": 0.4}, data_alpha=0.1) + runs({"krum": 0.1, "snowball": 0.2}, data_alpha=1.0)
-    grid = build_table(sweep(found, table=TABLE | {"rows": ["data.alpha", "defense.name"]}))
+    grid = build_sweep_table(sweep(found, table=TABLE | {"rows": ["data.alpha", "defense.name"]}))
     assert best_rows(grid) == {"mnist cba": {"0.1 snowball", "1.0 krum"}}

@@ -63,11 +63,11 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
 
     from snowball.report.cell_text import write_terminal_legend
     from snowball.report.export.terminal import build_terminal_tables
-    from snowball.report.tables import build_table
+    from snowball.report.tables import build_sweep_table
 
     console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
     for sweep in sweeps:
-        table = build_table(sweep)
+        table = build_sweep_table(sweep)
         console.print(Text(f"\n{sweep.name}: {table.title}", style="bold"))
         for part in build_terminal_tables(table, console.width):
             console.print(part)

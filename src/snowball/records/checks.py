@@ -25,16 +25,16 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def is_list_of(kind: type) -> Callable[[Any], bool]:
+def make_list_check(kind: type) -> Callable[[Any], bool]:
     """Return the check of a list whose entries are all of one type."""
     return lambda value: isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
 
 
-def is_dict_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def make_dict_check(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return the check of an object whose values all pass a check."""
     return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
 
 
-def is_optional(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def make_optional_check(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return the check of a value that may be None."""
     return lambda value: value is None or fits(value)

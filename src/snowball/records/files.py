@@ -1,4 +1,4 @@
-"""Atomic files: written whole or not at all, read strictly, and faults told in one sentence."""
+"""Atomic files: written whole or not at all, read strictly, with one-sentence errors."""
 
 import json
 import math
@@ -16,7 +16,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
     line = _encode_json(record, sort_keys=True).encode() + b"\n"
     if path.exists() and not path.is_file():
-        raise RunError(f"{path} cannot be written: it is there and no regular file")
+        raise RunError(f"{path} cannot be written: it exists and is not a regular file")
     with explain_os_errors(path), path.open("a+b", buffering=0) as file:
         end = _cut_torn_line(file)
         try:
@@ -29,7 +29,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
-    """The whole lines of a file, if there is one, each with where it stands; a last line that a crash tore is none."""
+    """Read the whole lines of a file, each with where it is; skip a last line that a crash tore."""
     with explain_os_errors(path):
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, start=1):
@@ -49,12 +49,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside the file, then swap: whoever reads sees the old content or the new."""
+    """Write a draft beside the file, then replace the file: readers see the old content or the new."""
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     with explain_os_errors(path):
         if target.exists() and not target.is_file():
-            raise RunError(f"{path} cannot be written: it is there and no regular file")
+            raise RunError(f"{path} cannot be written: it exists and is not a regular file")
         try:
             with draft.open("wb") as file:
                 file.write(content)
@@ -67,7 +67,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def replace_non_finite(value: Any) -> Any:
-    """The same plain JSON with null for numbers that are not finite."""
+    """Return plain JSON with None for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -80,9 +80,9 @@ def replace_non_finite(value: Any) -> Any:
 def check_fields(
     value: Any, fields: Mapping[str, Callable[[Any], bool]], fault: str, optional: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """An object from a file, if it has these fields and each passes its check; else `fault`, and why.
+    """Return an object from a file if it has these fields and each passes its check; else raise `fault` and why.
 
-    What is shown of a value is on one line, with nothing in it that a terminal would obey.
+    `optional` has the values of fields that may be missing. Values in errors are escaped.
     """
     if not isinstance(value, dict):
         raise RunError(f"{fault}: an object was expected, got {type(value).__name__}")
@@ -107,21 +107,21 @@ def _encode_json(value: Any, **layout: Any) -> str:
     return json.dumps(replace_non_finite(value), allow_nan=False, **layout)
 
 
-def parse_json(content: bytes, place: str) -> Any:
-    """What JSON says, with null for numbers that are not finite; `place` is where it stands."""
+def parse_json(content: bytes, where: str) -> Any:
+    """Parse JSON, with None for numbers that are not finite; `where` is named in errors."""
     try:
-        return json.loads(content, parse_float=_finite_float, parse_constant=lambda _: None)
+        return json.loads(content, parse_float=_parse_float, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{place} is not valid JSON: {error}") from error
+        raise RunError(f"{where} is not valid JSON: {error}") from error
 
 
-def _finite_float(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None
 
 
 def _cut_torn_line(file: IO[bytes]) -> int:
-    """Cut what follows the last whole line; where the file ends then."""
+    """Cut what follows the last whole line, and return where the file ends then."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - 1))
     if file.read(1) not in (b"", b"\n"):
@@ -146,7 +146,7 @@ def remove_path(path: Path) -> None:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Say what the file system refuses in one sentence."""
+    """Turn an error of the file system into one sentence."""
     try:
         yield
     except OSError as error:

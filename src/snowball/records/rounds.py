@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NotRequired, TypedDict, cast
 
 from snowball.errors import RunError
-from snowball.records.checks import is_dict_of, is_fraction, is_list_of, is_number, is_optional, is_text
+from snowball.records.checks import (
+    is_fraction,
+    is_number,
+    is_text,
+    make_dict_check,
+    make_list_check,
+    make_optional_check,
+)
 from snowball.records.files import check_fields, parse_json
 
 PAIRS = ("benign", "between", "infected")
@@ -18,7 +25,7 @@ CODES = ("code.first", "code.second")
 
 
 class RoundRecord(TypedDict):
-    """What happened in a round, as plain JSON.
+    """A round as plain JSON.
 
     Accuracies and rates are fractions, or None if there is nothing to measure. Lists have one entry per participant.
 
@@ -90,24 +97,24 @@ def _are_distances(value: Any) -> bool:
 
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "round": lambda value: isinstance(value, int) and value >= 1,
-    "participants": is_list_of(str),
-    "malicious": is_list_of(bool),
-    "elected": is_list_of(bool),
+    "participants": make_list_check(str),
+    "malicious": make_list_check(bool),
+    "elected": make_list_check(bool),
     "main_accuracy": is_fraction,
     "backdoor_accuracy": is_fraction,
     "false_positive_rate": is_fraction,
     "false_negative_rate": is_fraction,
-    "seconds": is_dict_of(is_number),
+    "seconds": make_dict_check(is_number),
     "facts": lambda value: isinstance(value, dict),
-    "map": is_optional(lambda value: isinstance(value, list) and all(map(_is_point, value))),
-    "distances": is_optional(_are_distances),
+    "map": make_optional_check(lambda value: isinstance(value, list) and all(map(_is_point, value))),
+    "distances": make_optional_check(_are_distances),
 }
 """The fields of a record, and the check of each."""
 
 OPTIONAL: dict[str, Any] = {"facts": {}, "map": None, "distances": None}
 """The values of fields that a record may leave out."""
 
-RARE: dict[str, Callable[[Any], bool]] = {"dropped": is_dict_of(is_text), "kept": is_text}
+RARE: dict[str, Callable[[Any], bool]] = {"dropped": make_dict_check(is_text), "kept": is_text}
 """The fields that only the records of some rounds have, and the check of each."""
 
 PARALLEL = ("malicious", "elected", "map")

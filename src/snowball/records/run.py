@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from snowball.errors import RunError
-from snowball.records.checks import is_dict_of, is_optional, is_text
+from snowball.records.checks import is_text, make_dict_check, make_optional_check
 from snowball.records.files import (
     append_line,
     explain_os_errors,
@@ -19,7 +19,7 @@ from snowball.records.files import (
     write_json,
 )
 from snowball.records.rounds import RoundRecord, parse_round
-from snowball.records.summary import Summary, summarise
+from snowball.records.summary import Summary, summarise_rounds
 
 RUN, ROUNDS, SUMMARY, CHECKPOINT = FILES = ("run.json", "rounds.jsonl", "summary.json", "checkpoint")
 
@@ -57,11 +57,11 @@ def _is_object(value: Any) -> bool:
 RUN_FIELDS: dict[str, Callable[[Any], bool]] = {
     "settings": _is_object,
     "seed": lambda value: isinstance(value, int),
-    "versions": is_dict_of(is_text),
-    "commit": is_optional(is_text),
+    "versions": make_dict_check(is_text),
+    "commit": make_optional_check(is_text),
     "machine": _is_object,
     "data": _is_object,
-    "trigger": is_optional(_is_object),
+    "trigger": make_optional_check(_is_object),
     "started": is_text,
 }
 """The fields of run.json that are read, and the check of each."""
@@ -115,13 +115,13 @@ class RunFolder:
         content = read_object(path)
         summary = Summary.parse(content, f"{path} is of another version")
         if complete and "top_down" not in content:
-            return replace(summary, top_down=summarise(self.rounds()).top_down)
+            return replace(summary, top_down=summarise_rounds(self.rounds()).top_down)
         return summary
 
     def is_summarised(self, rounds: Sequence[RoundRecord]) -> bool:
         """Whether there is a summary with all the fields that this version writes for these rounds."""
         path = self.path / SUMMARY
-        return path.exists() and read_object(path).keys() == summarise(rounds).plain().keys()
+        return path.exists() and read_object(path).keys() == summarise_rounds(rounds).plain().keys()
 
     def append(self, record: RoundRecord) -> None:
         """Add a round: the whole line reaches the disk, or none of it."""
@@ -136,7 +136,7 @@ class RunFolder:
 
     def write_summary(self) -> Summary:
         """Close the run with the summary of its rounds."""
-        summary = summarise(self.rounds())
+        summary = summarise_rounds(self.rounds())
         write_json(self.path / SUMMARY, summary.plain())
         return summary
 

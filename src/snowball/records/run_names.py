@@ -1,4 +1,4 @@
-"""The hash that ends a run's name: of all settings but those that were added since and change nothing.
+"""The hash that ends a run's name: of all settings except those that were added later and have their former value.
 
 The simulator names folders by it, and the report checks by it that a folder holds the run of its name.
 """
@@ -19,18 +19,19 @@ ADDED_SETTINGS: dict[str, Any] = {
     "remember": 512,
     "tokeniser": "words",
 }
-"""Settings that were added after runs had names, each with the value that stands for how it was before; a value here
-never changes, even where the default does."""
+"""Settings that were added after the first runs were named, each with the value that means the former behaviour.
+
+A value here never changes, even if the default does."""
 
 
 def hash_settings(settings: Mapping[str, Any]) -> str:
-    """The hash of a run's settings."""
+    """Hash a run's settings."""
     canonical = json.dumps(drop_added_settings(settings), sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(canonical).hexdigest()[:HASH_CHARS]
 
 
 def drop_added_settings(settings: Any) -> Any:
-    """Drop added settings that have their former value, wherever they stand: what is left has the names of before."""
+    """Drop added settings that have their former value, at any depth, so that names of earlier runs stay valid."""
     if isinstance(settings, list):
         return [drop_added_settings(entry) for entry in settings]
     if not isinstance(settings, Mapping):

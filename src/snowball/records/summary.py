@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, final
 
-from snowball.records.checks import is_between, is_dict_of, is_fraction
+from snowball.records.checks import is_between, is_fraction, make_dict_check
 from snowball.records.files import check_fields
 from snowball.records.rounds import TOP_DOWN, RoundRecord, compute_error_rates
 
@@ -78,7 +78,7 @@ class Summary:
         return {name: value for name, value in asdict(self).items() if value or name not in ("dropped", "kept")}
 
 
-def summarise(rounds: Sequence[RoundRecord]) -> Summary:
+def summarise_rounds(rounds: Sequence[RoundRecord]) -> Summary:
     """Summarise the rounds of a run."""
     evaluated = [record for record in rounds if record["main_accuracy"] is not None]
     grown = [record for record in rounds if has_top_down(record)]
@@ -132,17 +132,17 @@ def _are_scores(value: Any) -> bool:
     return value is None or (
         isinstance(value, dict)
         and isinstance(value.get("round"), int)
-        and _have_fractions(value, "main_accuracy", "backdoor_accuracy")
+        and _has_fractions(value, "main_accuracy", "backdoor_accuracy")
     )
 
 
 def _are_errors(value: Any) -> bool:
     return value is None or (
-        isinstance(value, dict) and _have_fractions(value, "false_positive_rate", "false_negative_rate")
+        isinstance(value, dict) and _has_fractions(value, "false_positive_rate", "false_negative_rate")
     )
 
 
-def _have_fractions(value: dict[str, Any], *names: str) -> bool:
+def _has_fractions(value: dict[str, Any], *names: str) -> bool:
     return all(name in value and is_fraction(value[name]) for name in names)
 
 
@@ -152,8 +152,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "false_positive_rate": is_fraction,
     "false_negative_rate": is_fraction,
     "top_down": _are_errors,
-    "seconds": is_dict_of(lambda time: is_between(time, MAX_SECONDS)),
-    "dropped": is_dict_of(is_dict_of(lambda count: type(count) is int and count > 0)),
+    "seconds": make_dict_check(lambda time: is_between(time, MAX_SECONDS)),
+    "dropped": make_dict_check(make_dict_check(lambda count: type(count) is int and count > 0)),
     "kept": lambda value: isinstance(value, list) and all(type(round) is int for round in value),
 }
 """The fields of a summary, and the check of each."""

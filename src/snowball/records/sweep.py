@@ -33,7 +33,7 @@ class ManifestRun:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sweep asks for and how a report shows it; the fields are those of the file, in its order.
+    """A sweep's runs and how a report shows them; the fields are those of the file, in its order.
 
     Attributes:
         published: the key of the published numbers to compare with.

@@ -1,4 +1,4 @@
-"""What runs, sweeps and audits amount to: tables, a summary in words, and one page that opens offline."""
+"""Reports on runs, sweeps and audits: tables, prose, and one HTML page that opens offline."""
 
 import sys
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from snowball.report.export.write import write_exports
 from snowball.report.prose import write_headline, write_prose
 from snowball.report.runs import HEADERS, Row, build_rows, find_runs, format_rows
 from snowball.report.sweeps import Sweep, read_sweeps
-from snowball.report.tables import Cell, SweepTable, build_table
+from snowball.report.tables import Cell, SweepTable, build_sweep_table
 from snowball.report.web.audit_page import write_audit
 from snowball.report.web.page import write_html
 
@@ -22,7 +22,7 @@ __all__ = [
     "Sweep",
     "SweepTable",
     "build_rows",
-    "build_table",
+    "build_sweep_table",
     "find_runs",
     "format_rows",
     "read_sweeps",

@@ -1,4 +1,4 @@
-"""What an audit amounts to: what became of the rounds, how each client fared, and one client's history."""
+"""Results of an audit: how the rounds ended, how each client fared, and the history of one client."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,34 +20,34 @@ STATES = {
     "unjudged": "answered, not judged",
     "silent": "silent",
 }
-"""What a round can be for a client that has a part in it."""
+"""What a round can mean to a client that takes part in it."""
 
 FAILURE_REASON = "error"
-"""The reason of a reply that is none."""
+"""The reason of a failure, which is not a reply."""
 
 FIRST_FACTS = ("votes", "score", "margin")
 STEP_FACT = "order"
-"""The step of an election that a client joined in; those of step 0 have votes for a score, and others a distance."""
+"""The fact that says at which step a client was elected; at step 0 its score is votes, later a distance."""
 
 Range = tuple[float, float]
 MAX_FACTS, MAX_NAME_CHARS, MAX_NUMBER = 6, 60, 1e300
-"""Facts of a client, those first that answer most, characters of a name, and the highest number that are shown."""
+"""The most facts of a client, characters of a name, and the highest number that are shown."""
 
 CHARGE_FACT = "charge"
 """The fact that says in words what those left out in a round are accused of."""
 
 MAX_CHARGE_CHARS = 160
-"""Characters of a charge that are shown: it may name a layer."""
+"""The most characters of a charge that are shown: it may name a layer."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """How one client fared.
+    """One client over all rounds.
 
     Attributes:
-        asked: rounds that it was asked in; None where the audit does not know whom anybody asked.
-        dropped: its replies that were dropped, by reason.
-        streak: the most rounds in a row that it was left out in; rounds that did not judge it do not count.
+        asked: rounds in which it was asked; None if the audit never says who was asked.
+        dropped: how many of its replies were dropped, by reason.
+        streak: the most judged rounds in a row in which it was left out; other rounds do not count.
     """
 
     client: str
@@ -60,7 +60,7 @@ class Client:
     streak: int
 
     def cells(self) -> tuple[str, ...]:
-        """The client as text, a cell for each of `HEADERS`."""
+        """Return the client as text, one cell for each of `HEADERS`."""
         dropped = ", ".join(f"{count} {escape_text(reason)}" for reason, count in self.dropped.items())
         asked = ABSENT if self.asked is None else str(self.asked)
         counts = (self.left_out, self.streak, self.elected, asked, self.answered, self.silent)
@@ -72,13 +72,13 @@ HEADERS = ("Client", "Left out", "Longest streak", "Elected", "Asked", "Answered
 
 @dataclass(frozen=True)
 class Moment:
-    """One round of a client.
+    """One round from a client's point of view.
 
     Attributes:
         state: a key of `STATES`.
         words: what happened.
         facts: the client's numbers.
-        ranges: the lowest and the highest number among the elected, to compare a client with that was left out.
+        ranges: the lowest and the highest number among the elected, if the client was left out, to compare with.
     """
 
     round: int
@@ -91,13 +91,13 @@ class Moment:
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit's rounds, and what they amount to."""
+    """An audit's rounds, and the results over all of them."""
 
     entries: Sequence[AuditEntry]
 
     @cached_property
     def clients(self) -> list[Client]:
-        """Everybody that is named, who is left out most first."""
+        """All clients that the audit names, those left out most often first."""
         asked = count_by_client(entry["asked"] or () for entry in self.entries)
         answered = count_by_client(entry["answered"] for entry in self.entries)
         silent = count_by_client(entry["silent"] for entry in self.entries)
@@ -126,22 +126,22 @@ class Audit:
 
     @property
     def kept(self) -> dict[str, int]:
-        """Why rounds kept the old model, and how many did, the most common reason first."""
+        """The reasons why rounds kept the old model, each with its number of rounds, the most common first."""
         return dict(Counter(entry["reason"] or ABSENT for entry in self.entries if is_kept(entry)).most_common())
 
     @property
     def monitored(self) -> int:
-        """Rounds in which the guard only watched."""
+        """The number of rounds in monitor mode."""
         return sum(entry["mode"] == "monitor" for entry in self.entries)
 
     @property
     def restarts(self) -> int:
-        """How often the rounds start over, or go back."""
+        """The number of times that the round numbers do not increase."""
         numbers = [entry["round"] for entry in self.entries]
         return sum(later <= earlier for earlier, later in pairwise(numbers))
 
     def history(self, client: str) -> list[Moment]:
-        """The rounds that a client had a part in."""
+        """List the rounds that a client took part in."""
         if client not in {each.client for each in self.clients}:
             near = suggest_name(client, [escape_text(each.client) for each in self.clients])
             raise SettingError(
@@ -150,7 +150,7 @@ class Audit:
         return list(_list_moments(self.entries, client))
 
     def plain(self) -> dict[str, Any]:
-        """The summary as JSON."""
+        """Return the results as plain JSON."""
         kept = self.kept
         return {
             "rounds": len(self.entries),
@@ -168,7 +168,7 @@ def is_kept(entry: AuditEntry) -> bool:
 
 
 def classify_clients(entry: AuditEntry) -> dict[str, str]:
-    """What the round was for everybody that has a part in it; the decision counts most."""
+    """Return what the round means to everybody who takes part, a key of `STATES`; an election counts most."""
     return {
         **dict.fromkeys([*(entry["asked"] or ()), *entry["silent"]], "silent"),
         **dict.fromkeys(entry["answered"], "unjudged"),
@@ -179,7 +179,7 @@ def classify_clients(entry: AuditEntry) -> dict[str, str]:
 
 
 def find_longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
-    """The most rounds in a row that clients were left out in; only being elected ends a streak."""
+    """Return the most rounds in a row in which each client was left out; only an election ends a streak."""
     running: Counter[str] = Counter()
     longest: Counter[str] = Counter()
     for entry in entries:
@@ -192,21 +192,21 @@ def find_longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
 
 
 def list_fact_names(entry: AuditEntry) -> list[str]:
-    """The facts of a round that are numbers of clients, those that answer most first; layers' have dotted names."""
+    """List the facts with one number per client, the most telling first; of single layers if there are no others."""
     names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP_FACT]
     names = [name for name in names if "." not in name] or names
-    first = {name: place for place, name in enumerate(FIRST_FACTS)}
+    first = {name: rank for rank, name in enumerate(FIRST_FACTS)}
     return sorted(names, key=lambda name: (first.get(name, len(FIRST_FACTS)), name))[:MAX_FACTS]
 
 
 def read_number(fact: dict[str, Any], client: str) -> float | None:
-    """A client's number, where there is one."""
+    """Return a client's number, or None if it has none."""
     value = fact.get(client)
     return value if isinstance(value, int | float) and abs(value) <= MAX_NUMBER else None
 
 
 def escape_text(text: str, longest: int = MAX_NAME_CHARS) -> str:
-    """A stranger's text on one line, with nothing in it that a terminal would obey or a reader not see."""
+    """Return untrusted text on one line, with no control or invisible characters and at most `longest` characters."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[: longest + 1])
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
@@ -234,7 +234,7 @@ def _list_moments(entries: Iterable[AuditEntry], client: str) -> Iterator[Moment
 
 
 def find_elected_ranges(entry: AuditEntry) -> dict[str, Range]:
-    """The lowest and the highest of the elected's numbers, by fact."""
+    """Return the lowest and the highest number among the elected, by fact."""
     steps = entry["facts"].get(STEP_FACT)
     joined = [each for each in entry["elected"] if not isinstance(steps, dict) or steps.get(each) != 0]
     found: dict[str, Range] = {}
@@ -247,13 +247,13 @@ def find_elected_ranges(entry: AuditEntry) -> dict[str, Range]:
 
 
 def read_charge(entry: AuditEntry) -> str:
-    """What those left out in a round are accused of; empty where the defense does not say it in words."""
+    """Return what those left out in a round are accused of, or nothing if the defense gives no such text."""
     charge = entry["facts"].get(CHARGE_FACT)
     return escape_text(charge, MAX_CHARGE_CHARS) if isinstance(charge, str) else ""
 
 
 def describe_moment(entry: AuditEntry, client: str, state: str) -> str:
-    """A round of a client in words."""
+    """Describe in words what happened to a client in a round."""
     words = STATES[state]
     if entry["mode"] == "monitor" and state == "left_out":
         words = "would have been left out, but was averaged"

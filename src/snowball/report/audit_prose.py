@@ -4,11 +4,11 @@ from snowball.report.audit import Audit, Client, Moment, escape_text
 from snowball.report.prose import MAX_NAMES, join_names
 
 MAX_LINE_CHARS = 400
-"""Characters of a round's words that are shown."""
+"""The most characters of a round's description that are shown."""
 
 
 def write_audit_headline(audit: Audit) -> str:
-    """What became of the rounds, in one line."""
+    """Say in one line how the rounds ended."""
     total, kept = len(audit.entries), sum(audit.kept.values())
     if not total:
         return "The audit has no round yet."
@@ -16,20 +16,20 @@ def write_audit_headline(audit: Audit) -> str:
 
 
 def write_audit_prose(audit: Audit) -> str:
-    """What there is to know, in one paragraph."""
+    """Describe the audit in one paragraph."""
     return " ".join(
         filter(None, (_write_monitoring(audit), _write_kept(audit), _write_clients(audit), _write_restarts(audit)))
     )
 
 
 def write_moment_line(moment: Moment) -> str:
-    """A client's round on one line, its numbers beside those of the elected."""
+    """Write a client's round as one line, with its numbers next to those of the elected."""
     facts = ", ".join(_write_fact(moment, name) for name in moment.facts)
     return f"round {moment.round}: {escape_text(moment.words, MAX_LINE_CHARS)}{f' ({facts})' if facts else ''}"
 
 
 def write_client_line(client: Client, audit: Audit, moments: int) -> str:
-    """How a client fared, in one line."""
+    """Say in one line how a client fared."""
     dropped, rounds = sum(client.dropped.values()), len(audit.entries)
     parts = [
         f"elected {_count_noun(client.elected, 'time')}",
@@ -43,7 +43,7 @@ def write_client_line(client: Client, audit: Audit, moments: int) -> str:
 
 
 def _write_fact(moment: Moment, name: str) -> str:
-    """A number, beside those of the elected where there is something to compare."""
+    """Write a number, next to those of the elected if the client was left out."""
     lowest, highest = (f"{end:.4g}" for end in moment.ranges.get(name, (0, 0)))
     elected = f" against {lowest}{'' if lowest == highest else f' to {highest}'}" if name in moment.ranges else ""
     return f"{escape_text(name)} {moment.facts[name]:.4g}{elected}"

@@ -1,4 +1,4 @@
-"""What sets runs apart from the paper's: settings that its presets give and that a run has otherwise."""
+"""The differences between runs and the paper: settings in which a run differs from the paper's presets."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -23,17 +23,17 @@ DEFAULTS: dict[str, Any] = {
     "attack.last_round": None,
     "attack.share_of_rounds": 1,
 }
-"""What the presets leave as it is by default, and every attack has."""
+"""The defaults that the presets leave unsaid; a test holds them against the experiment's."""
 
 SAMPLES = "samples of the data set"
 
 MAX_VALUE_CHARS = 60
-"""Characters of a value."""
+"""The most characters of a value that are shown."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that some runs have otherwise than the paper: for which data, and what either has."""
+    """A setting in which some runs differ from the paper: the data sets, the paper's value and theirs."""
 
     setting: str
     data: str
@@ -42,7 +42,7 @@ class Difference:
 
 
 def find_differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[Difference]:
-    """The settings that differ; with each run come the paths that its sweep varies, as the paper may."""
+    """Find the settings that differ; each run comes with the paths that its sweep varies, which are not compared."""
     found: dict[tuple[str, str, str], dict[str, None]] = {}
     for folder, varied in runs:
         data, own = (
@@ -58,7 +58,7 @@ def find_differences(runs: Iterable[tuple[RunFolder, Collection[str]]]) -> list[
 
 
 def _describe_samples(run: RunInfo) -> dict[str, str]:
-    """Whether the data set was there as a whole, of runs that record it."""
+    """Say whether the data set was complete, if the run records it."""
     complete = run.get("data", {}).get("complete")
     return {SAMPLES: COMPLETE[complete]} if isinstance(complete, bool) else {}
 

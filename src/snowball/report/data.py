@@ -1,4 +1,4 @@
-"""Which data the runs were made of, as their records have it."""
+"""The data that the runs used, as their records describe it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ SOURCES = {
 }
 COMPLETE = {True: "complete", False: "a subset"}
 KNOWN_FIELDS = ("source", "file", "complete", "train", "test", "sha256")
-"""What the record of every data set has; the rest are facts of their own."""
+"""The fields that every data set records; others are facts of single data sets."""
 
 MAX_FACTS, MAX_FACT_CHARS, MAX_CHECKSUM_CHARS = 20, 200, 12
-"""Facts of a data set, characters of one, and characters of a checksum that are shown at most."""
+"""The most facts of a data set, characters of a fact, and characters of a checksum that are shown."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a cell shows, and the whole of it where that is longer."""
+    """The text of a cell, and the whole text if that is longer."""
 
     text: str
     whole: str = ""
@@ -50,7 +50,7 @@ class DataCopy:
 
 
 def describe_data(folders: Sequence[RunFolder]) -> list[DataCopy]:
-    """An entry a distinct copy of a data set, of the runs that record one."""
+    """Describe each distinct copy of a data set that the runs record."""
     copies = group_distinct(folders, lambda run: (read_setting_name(run, "data"), run.get("data")))
     return [_describe_copy(name, record, runs) for (name, record), runs in copies if isinstance(record, dict)]
 
@@ -72,7 +72,7 @@ def _describe_copy(name: str, record: dict[str, Any], runs: list[str]) -> DataCo
 
 
 def format_fact(name: str, value: Any) -> Fact:
-    """A value as people read it; of a checksum the first characters, with the whole behind them."""
+    """Format a value; of a checksum show the first characters and keep the whole."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return Fact(ABSENT)
     text = value if isinstance(value, str) else f"{value:,}"

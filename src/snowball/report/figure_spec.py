@@ -1,10 +1,10 @@
-"""What a sweep's [figure] asks for.
+"""The [figure] of a sweep, parsed and checked.
 
-It has a `kind` and, each with a default or not as `KINDS` says,
-    x, y, series, panels      paths of settings, one or several: what axes, lines and panels differ in
-    value                     a metric or several, which get panels of their own
+It has a `kind` and these keys, with the defaults in `KINDS`:
+    x, y, series, panels      paths of settings, one or several, that axes, lines and panels differ in
+    value                     one metric, or several with a panel each
     round                     of a scatter plot; 0 is the last
-    of                        what a scatter plot is of: updates, or the codes that a VAE gives them, one a client
+    of                        the points of a scatter plot: updates, or the codes that a VAE gives them, one per client
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "scatter": {"panels": ["data.name"], "round": 0, "of": "updates"},
     "distances": {"panels": ["data.name"]},
 }
-"""What a [figure] of each kind may say, and what stands for what it does not; None is for what it must say."""
+"""The keys of each kind of [figure] and their defaults; None marks a key that must be given."""
 
 SCATTER_SUBJECTS = ("updates", "codes")
-"""What a scatter plot may be of."""
+"""The points that a scatter plot may show."""
 
 ROUND_METRICS = tuple(name for name, metric in METRICS.items() if metric.read_round)
 """The metrics that every round has, for curves."""
@@ -34,7 +34,7 @@ ROUND_METRICS = tuple(name for name, metric in METRICS.items() if metric.read_ro
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A [figure] once it is read."""
+    """A [figure] once it is parsed."""
 
     kind: str
     x: tuple[str, ...] = ()
@@ -47,12 +47,12 @@ class FigureSpec:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All the settings that it names."""
+        """All settings that it names."""
         return (*self.x, *self.y, *self.series, *self.panels)
 
 
 def parse_figure(figure: Mapping[str, Any]) -> FigureSpec:
-    """A sweep's [figure], refused in one sentence where no figure of its kind could be drawn."""
+    """Parse a sweep's [figure]; refuse in one sentence what cannot be drawn."""
     kind = figure.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise SettingError(f"figure.kind is one of {', '.join(KINDS)}, got {kind!r}")

@@ -1,7 +1,7 @@
-"""Figures of sweeps as plain numbers, which the page and static pictures both draw.
+"""Figures of sweeps as plain numbers, which the page and the static figures both draw.
 
-Settings that no key of a sweep's [figure] names but that differ between runs get panels of their own, so that no mean
-mixes them.
+Settings that differ between runs but are not named in the sweep's [figure] get separate panels, so that no mean mixes
+them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,28 +28,28 @@ AXIS_LABELS = {
     "defense.vae.hidden": "hidden width of the VAE",
     "defense.vae.latent": "latent width of the VAE",
 }
-"""What axes call settings; the others go by the last of their own names."""
+"""The labels of settings on axes; others use the last part of their path."""
 
 AXES = {
     "curves": ("round", ""),
     "distances": ("round", "mean distance of two updates"),
     "scatter": ("first principal direction", "second principal direction"),
 }
-"""What the axes show that neither a setting nor a metric names."""
+"""The labels of axes that show neither a setting nor a metric."""
 
 CODE_LABELS = {
     "vae-updates": "code of each update",
     "vae": "mean code of differences to the elected",
     "vae-span": "mean code of differences to the elected",
 }
-"""What a client's mark is in a scatter plot of codes, by the judge whose VAE gives them."""
+"""The meaning of a client's mark in a scatter plot of codes, by the judge whose VAE gives them."""
 
 DISTANCE_LABELS = {"benign": "both benign", "between": "benign and infected", "infected": "both infected"}
 MAX_PANELS, MAX_NUMBER = 48, 1e100
-"""Panels of a figure, and the highest number, that can be drawn."""
+"""The most panels of a figure, and the highest number, that are drawn."""
 
 MIN_LOG_RATIO = 30
-"""From this ratio of the longest to the shortest on, seconds are on a logarithmic axis."""
+"""The ratio of the longest to the shortest time from which the axis is logarithmic."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Point:
     """One mark of a figure.
 
     Attributes:
-        x: a number, or a name.
-        y: the mean over runs; None where no run has a number.
+        x: a number or a name.
+        y: the mean over runs; None if no run has a number.
         spread: the sample standard deviation over runs; None for fewer than two.
         runs: the names of the runs behind it.
-        missing: how many of the runs that the sweep asks for are not among them.
+        missing: how many of the runs that the sweep asks for are missing.
     """
 
     x: float | str
@@ -89,16 +89,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a sweep's [figure] shows.
+    """A figure of a sweep.
 
     Attributes:
-        kind: a key of `request.KINDS`.
-        x: what the x axis shows, in words.
-        y: what the y axis shows; of bars, the axis of the numbers.
-        value: what is measured; the y axis shows it but in a heat map.
+        kind: a key of `figure_spec.KINDS`.
+        x: the label of the x axis.
+        y: the label of the y axis; for bars, of the axis of the numbers.
+        value: what is measured; except in a heat map, the y axis shows it.
         unit: "%" for fractions, "s" for seconds.
-        unfinished: how many of the sweep's runs are not in it, since they have not finished or cannot be read.
-        logarithmic: which axes are.
+        unfinished: how many of the sweep's runs are missing, because they are not finished or cannot be read.
+        logarithmic: the axes that are.
     """
 
     kind: str
@@ -113,11 +113,11 @@ class Figure:
 
 
 Rounds = Callable[[Run], Mapping[int, RoundRecord]]
-"""Gives a run's rounds by their numbers; none of a run that is not finished or cannot be read."""
+"""Returns a run's rounds by number; none if the run is not finished or cannot be read."""
 
 
 def build_figures(sweeps: Iterable[Sweep], faults: list[str] | None = None) -> list[Figure | None]:
-    """The figure of each sweep, as `figure_of` has it; one that cannot be drawn is an error, or one of the faults."""
+    """Build the figure of each sweep; one that cannot be drawn is an error, or one of the faults."""
     return [_build_figure_or_note(sweep, faults) for sweep in sweeps]
 
 
@@ -131,24 +131,24 @@ def _build_figure_or_note(sweep: Sweep, faults: list[str] | None) -> Figure | No
 
 
 def build_figure(sweep: Sweep, faults: list[str] | None = None) -> Figure | None:
-    """What the sweep's [figure] shows of its finished runs; None where it has none, or they have nothing to show.
+    """Build the figure that the sweep's [figure] asks for; None if there is none, or no finished run to show.
 
-    A run whose rounds cannot be read is an error, or one of the faults and not there.
+    A run whose rounds cannot be read is an error, or is left out and named in the faults.
     """
     if sweep.figure is None:
         return None
-    request, rounds = parse_figure(sweep.figure), _make_reader(faults)
-    for path in request.paths:
+    spec, rounds = parse_figure(sweep.figure), _make_reader(faults)
+    for path in spec.paths:
         if not any(path in run.at for run in sweep.runs):
             raise SettingError(f"the figure of {sweep.name} goes by {path}, which no run of the sweep says")
-    panels = tuple(filter(_list_numbers, _build_panels(sweep.runs, request, rounds)))
+    panels = tuple(filter(_list_numbers, _build_panels(sweep.runs, spec, rounds)))
     if not panels:
         return None
-    value, unit = _describe_value(request)
-    is_there = rounds if request.kind in ("curves", "distances") else _is_finished
-    x, y = AXES.get(request.kind, (describe_axis(request.x), describe_axis(request.y)))
+    value, unit = _describe_value(spec)
+    is_there = rounds if spec.kind in ("curves", "distances") else _is_finished
+    x, y = AXES.get(spec.kind, (describe_axis(spec.x), describe_axis(spec.y)))
     return Figure(
-        kind=request.kind,
+        kind=spec.kind,
         title=sweep.title,
         x=x,
         y=y or value,
@@ -156,12 +156,12 @@ def build_figure(sweep: Sweep, faults: list[str] | None = None) -> Figure | None
         unit=unit,
         panels=panels,
         unfinished=sum(not is_there(run) for run in sweep.runs),
-        logarithmic=("y",) if unit == "s" and request.kind != "heat" and _are_steep(panels) else (),
+        logarithmic=("y",) if unit == "s" and spec.kind != "heat" and _are_steep(panels) else (),
     )
 
 
 def _make_reader(faults: list[str] | None) -> Rounds:
-    """Reads rounds once, without the facts that no figure shows; what cannot be read is a fault."""
+    """Make a function that reads each run's rounds once, without the facts that no figure shows."""
 
     @cache
     def read(folder: Path) -> Mapping[int, RoundRecord]:
@@ -174,7 +174,7 @@ def _make_reader(faults: list[str] | None) -> Rounds:
 
 
 def select_shown_facts(record: RoundRecord) -> dict[str, Any]:
-    """The facts of a round that figures show."""
+    """Return the facts of a round that figures show."""
     return {name: record["facts"][name] for name in CODES if isinstance(record["facts"].get(name), list)}
 
 
@@ -182,38 +182,38 @@ def _is_finished(run: Run) -> bool:
     return run.state == "finished"
 
 
-def _build_panels(runs: Sequence[Run], request: FigureSpec, rounds: Rounds) -> Iterable[Panel]:
-    metrics = request.value or ("",)
-    places = group_runs(runs, (*request.panels, *find_mixed_settings(runs, request.paths)))
-    if (total := len(places) * len(metrics)) > MAX_PANELS:
+def _build_panels(runs: Sequence[Run], spec: FigureSpec, rounds: Rounds) -> Iterable[Panel]:
+    metrics = spec.value or ("",)
+    groups = group_runs(runs, (*spec.panels, *find_mixed_settings(runs, spec.paths)))
+    if (total := len(groups) * len(metrics)) > MAX_PANELS:
         raise SettingError(f"a figure has at most {MAX_PANELS} panels, and this one asks for {total}")
     for metric in metrics:
-        for place, alike in places:
-            title = ", ".join(filter(None, (_write_heading(request, metric), str(place))))
-            marks = _describe_codes(alike) if request.of == "codes" else ""
-            yield Panel(": ".join(filter(None, (title, marks))), BUILDERS[request.kind](alike, request, metric, rounds))
+        for place, alike in groups:
+            title = ", ".join(filter(None, (_write_heading(spec, metric), str(place))))
+            marks = _describe_codes(alike) if spec.of == "codes" else ""
+            yield Panel(": ".join(filter(None, (title, marks))), BUILDERS[spec.kind](alike, spec, metric, rounds))
 
 
-def _write_heading(request: FigureSpec, metric: str) -> str:
-    if request.kind == "scatter":
-        return f"round {request.round}" if request.round else "last round"
-    if len(request.value) < 2:
+def _write_heading(spec: FigureSpec, metric: str) -> str:
+    if spec.kind == "scatter":
+        return f"round {spec.round}" if spec.round else "last round"
+    if len(spec.value) < 2:
         return ""
-    return _label_metric(request, metric) if request.kind == "curves" else METRICS[metric].short
+    return _label_metric(spec, metric) if spec.kind == "curves" else METRICS[metric].short
 
 
 def _describe_codes(runs: Sequence[Run]) -> str:
-    """What codes are of, where the sweep says which judge gave them, and it is one."""
+    """Say what the codes mean, if a single judge gave them all."""
     judges = {str(run.at.get("defense.judge")) for run in runs}
     return CODE_LABELS.get(judges.pop(), "") if len(judges) == 1 else ""
 
 
-def _label_metric(request: FigureSpec, metric: str) -> str:
-    return METRICS[metric].label.removesuffix(", best round" if request.kind == "curves" else "")
+def _label_metric(spec: FigureSpec, metric: str) -> str:
+    return METRICS[metric].label.removesuffix(", best round" if spec.kind == "curves" else "")
 
 
-def _build_cells(runs: Sequence[Run], request: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
-    lines = ((name, group_runs(alike, request.x)) for name, alike in group_runs(runs, request.series or request.y))
+def _build_cells(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+    lines = ((name, group_runs(alike, spec.x)) for name, alike in group_runs(runs, spec.series or spec.y))
     return tuple(
         Series(
             str(name), tuple(_build_point(x, {run.name: run.metrics.get(metric) for run in cell}) for x, cell in line)
@@ -222,29 +222,29 @@ def _build_cells(runs: Sequence[Run], request: FigureSpec, metric: str, rounds: 
     )
 
 
-def _build_curves(runs: Sequence[Run], request: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+def _build_curves(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
     if (read := METRICS[metric].read_round) is None:
-        return ()  # which no request asks for
-    lines = ((name, _build_points(alike, rounds, read)) for name, alike in group_runs(runs, request.series))
+        return ()  # which no spec asks for
+    lines = ((name, _build_points(alike, rounds, read)) for name, alike in group_runs(runs, spec.series))
     return tuple(Series(str(name), line) for name, line in lines if line)
 
 
-def _build_distances(runs: Sequence[Run], request: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+def _build_distances(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
     lines = ((pair, _build_points(runs, rounds, partial(_read_distance, pair))) for pair in PAIRS)
     return tuple(Series(DISTANCE_LABELS[pair], line) for pair, line in lines if any(point.runs for point in line))
 
 
-def _build_scatter(runs: Sequence[Run], request: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
-    """A round of the first run that is finished and can be read."""
+def _build_scatter(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
+    """Build the points of a round of the first run that is finished and can be read."""
     run = next(filter(rounds, runs), None)
     if run is None:
         return ()
     last = max(rounds(run))
-    record = rounds(run).get(request.round or last)
+    record = rounds(run).get(spec.round or last)
     if record is None:
-        raise SettingError(f"figure.round is {request.round}, and {run.name} ends with round {last}")
+        raise SettingError(f"figure.round is {spec.round}, and {run.name} ends with round {last}")
     marks: dict[str, list[Point]] = {name: [] for name in MARK_LABELS.values()}
-    points = record["map"] or () if request.of == "updates" else zip(*record["facts"].values(), strict=False)
+    points = record["map"] or () if spec.of == "updates" else zip(*record["facts"].values(), strict=False)
     for bad, chosen, point in zip(record["malicious"], record["elected"], points, strict=False):
         drawn = [number for number in point or () if isinstance(number, int | float) and abs(number) <= MAX_NUMBER]
         if len(drawn) == len(point or ()) == 2:
@@ -276,14 +276,14 @@ def _read_distance(pair: str, record: RoundRecord) -> float | None:
 def _build_points(
     runs: Sequence[Run], rounds: Rounds, number_of: Callable[[RoundRecord], float | None]
 ) -> tuple[Point, ...]:
-    """A point for every round that a run has."""
+    """Build one point per round, over all runs."""
     numbers = {run.name: {number: number_of(record) for number, record in rounds(run).items()} for run in runs}
     every = sorted({number for own in numbers.values() for number in own})
     return tuple(_build_point(each, {name: own.get(each) for name, own in numbers.items()}) for each in every)
 
 
 def group_runs(runs: Sequence[Run], paths: Sequence[str]) -> list[tuple[float | str, list[Run]]]:
-    """The runs by where they stand in these settings: numbers in their order, names as they come."""
+    """Group runs by their values of these settings: numbers in ascending order, names as they first appear."""
     groups: dict[float | str, list[Run]] = {}
     for run in runs:
         groups.setdefault(_locate_run(run, paths), []).append(run)
@@ -293,7 +293,7 @@ def group_runs(runs: Sequence[Run], paths: Sequence[str]) -> list[tuple[float | 
 
 
 def describe_axis(paths: Sequence[str]) -> str:
-    """What an axis calls settings."""
+    """Return the label of an axis that shows these settings."""
     own = {path: path.removesuffix(".name").rpartition(".")[2].replace("_", " ") for path in paths}
     return ", ".join((own | AXIS_LABELS)[path] for path in paths)
 
@@ -316,13 +316,13 @@ def _list_numbers(panel: Panel) -> list[float]:
     return [point.y for series in panel.series for point in series.points if point.y is not None]
 
 
-def _describe_value(request: FigureSpec) -> tuple[str, Literal["%", "s", ""]]:
-    """What is measured in words, and its unit."""
-    if not request.value:
+def _describe_value(spec: FigureSpec) -> tuple[str, Literal["%", "s", ""]]:
+    """Return what is measured in words, and its unit."""
+    if not spec.value:
         return "", ""
-    timed = METRICS[request.value[0]].timed
+    timed = METRICS[spec.value[0]].timed
     together = "seconds" if timed else "share"
-    return together if len(request.value) > 1 else _label_metric(request, request.value[0]), "s" if timed else "%"
+    return together if len(spec.value) > 1 else _label_metric(spec, spec.value[0]), "s" if timed else "%"
 
 
 def _are_steep(panels: Iterable[Panel]) -> bool:

@@ -1,11 +1,11 @@
-"""The runs in words, made from the table's numbers."""
+"""Runs in words, from the numbers of the table."""
 
 from collections.abc import Mapping, Sequence
 
 from snowball.report.runs import Row
 
 MIN_BACKDOOR_IN, MAX_BACKDOOR_OUT = 0.5, 0.2
-"""From here on a backdoor is in; up to here it is out. A clean model also lands in the target class now and then."""
+"""The backdoor accuracy from which a backdoor is in, and up to which it is out: clean models err, too."""
 
 OUTCOMES = {
     "in": "let the backdoor in",
@@ -14,14 +14,14 @@ OUTCOMES = {
     "none": "trained without an attack",
     "empty": "finished no round yet",
 }
-"""What became of a run, worst first."""
+"""The outcomes of a run, worst first."""
 
 MAX_NAMES = 4
-"""So many runs get a sentence each."""
+"""The most runs that are named in prose; more are counted."""
 
 
 def classify_outcome(main_accuracy: float | None, backdoor_accuracy: float | None) -> str:
-    """What became of the backdoor: a key of OUTCOMES."""
+    """Return the outcome of a run: a key of `OUTCOMES`."""
     if main_accuracy is None:
         return "empty"
     if backdoor_accuracy is None:
@@ -32,7 +32,7 @@ def classify_outcome(main_accuracy: float | None, backdoor_accuracy: float | Non
 
 
 def write_headline(rows: Sequence[Row]) -> str:
-    """What happened, in one line."""
+    """Say in one line how the runs ended."""
     groups = _group_rows(rows)
     if len(rows) <= MAX_NAMES:
         parts = [f"{join_names([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
@@ -42,7 +42,7 @@ def write_headline(rows: Sequence[Row]) -> str:
 
 
 def write_prose(rows: Sequence[Row]) -> str:
-    """What happened, in one paragraph."""
+    """Describe the runs in one paragraph."""
     return " ".join(map(_describe_run, rows) if len(rows) <= MAX_NAMES else _describe_groups(rows))
 
 
@@ -64,7 +64,7 @@ def _describe_run(row: Row) -> str:
 
 
 def describe_exceptions(row: Row) -> str:
-    """Who was dropped and why, and which rounds left the model as it was; nothing where all went as usual."""
+    """Say who was dropped and why, and which rounds left the model as it was; nothing if there are none."""
     dropped = [f"{client} {_count_reasons(reasons)}" for client, reasons in row.dropped.items()]
     sentences = [f"Dropped: {join_names(dropped)}."] if dropped else []
     if row.kept:
@@ -74,7 +74,7 @@ def describe_exceptions(row: Row) -> str:
 
 
 def _count_reasons(reasons: Mapping[str, int]) -> str:
-    """How often a client was dropped for each reason."""
+    """Say how often a client was dropped for each reason."""
     counted = ", ".join(f"{count} × {reason}" for reason, count in reasons.items())  # noqa: RUF001
     return f"({counted})"
 
@@ -88,7 +88,7 @@ def _describe_election(row: Row) -> str:
 
 
 def _describe_best_round(row: Row) -> str:
-    """A word on the best round where it tells another story than the last."""
+    """Mention the best round if its outcome differs from the last one's."""
     best = classify_outcome(row.best_main_accuracy, row.best_backdoor_accuracy)
     if row.best_backdoor_accuracy is None or best == classify_outcome(
         row.last_main_accuracy, row.last_backdoor_accuracy
@@ -105,7 +105,7 @@ def _describe_groups(rows: Sequence[Row]) -> list[str]:
 
 
 def _describe_ranges(rows: Sequence[Row]) -> str:
-    """How far the last models of some runs reach."""
+    """Give the ranges of the last models' accuracies."""
     main = _format_range([row.last_main_accuracy for row in rows])
     backdoor = _format_range([row.last_backdoor_accuracy for row in rows])
     words = [f"main accuracy {main}" if main else "", f"backdoor {backdoor}" if backdoor else ""]
@@ -121,11 +121,11 @@ def _format_range(values: Sequence[float | None]) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in prose, a few of them and how many more there are."""
+    """Join names for prose; of many, a few and how many more there are."""
     shown = list(names) if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], f"{len(names) - MAX_NAMES + 1} more"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _format_share(value: float) -> str:
-    """A fraction in prose: whole per cents, and a decimal where that would hide a small number."""
+    """Format a fraction in whole per cents, with a decimal if it is small."""
     return f"{100 * value:.0f}%" if value >= 0.1 or value == 0 else f"{100 * value:.1f}%"

@@ -1,4 +1,4 @@
-"""The numbers of a run, as far as its folder has them."""
+"""The metrics of a run, read from its folder."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -108,11 +108,11 @@ METRICS = {
 
 
 RunMetrics = tuple[dict[str, Any], dict[str, float] | None]
-"""A run's settings, and its numbers if it is finished."""
+"""A run's settings, and its metrics if it is finished."""
 
 
 def read_run_metrics(path: Path, timed: bool) -> RunMetrics:
-    """What a run's folder says; its rounds are read where they have to be."""
+    """Read a run's settings and metrics; `timed` includes times, for which every round is read."""
     folder = RunFolder.open(path)
     settings, summary = folder.run.get("settings"), folder.summary(complete=True)
     if settings is None:
@@ -127,7 +127,7 @@ def read_run_metrics(path: Path, timed: bool) -> RunMetrics:
 
 
 def _refuse_other_length(folder: RunFolder, rounds: Any) -> None:
-    """Refuse a run that is over and has not as many rounds on record as it should."""
+    """Refuse a finished run with more or fewer rounds on record than its settings say."""
     if (found := count_rounds(folder)) != rounds:
         where = folder.path / ROUNDS
         raise RunError(f"{where} should hold {rounds} rounds and holds {found}, though the run has its {SUMMARY}")
@@ -139,7 +139,7 @@ def _read_times(folder: RunFolder) -> dict[str, float | None]:
 
 
 def _parse_seconds(line: bytes, where: str) -> dict[str, Any]:
-    """A round's times: they end its line, behind facts that take a hundred times as long to read."""
+    """Parse a round's times: they end its line, and the facts before them take a hundred times as long to parse."""
     try:
         record = json.loads(b"{" + line[line.rfind(b'"seconds"') :])
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The table of runs: one row a run, from its summary, or from its rounds where it has none yet."""
+"""The table of runs: one row per run, from its summary, or from its rounds if it has none yet."""
 
 import json
 import os
@@ -11,18 +11,18 @@ from typing import Any
 from snowball.errors import RunError
 from snowball.records.files import read_lines
 from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, RunInfo
-from snowball.records.summary import Summary, summarise
+from snowball.records.summary import Summary, summarise_rounds
 from snowball.records.sweep import MANIFESTS
 
 STAGES = ("train", "defense", "evaluate")
-"""What a round's time is made of; other times of a record are parts of these."""
+"""The stages of a round; other times in a record are parts of these."""
 
 ABSENT = "–"  # noqa: RUF001
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run's numbers; accuracies and rates are fractions, None where there is nothing to measure.
+    """One run's numbers; accuracies and rates are fractions, or None if there is nothing to measure.
 
     Attributes:
         dropped: how often each client was dropped, by reason.
@@ -45,17 +45,17 @@ class Row:
     kept: Sequence[int] = ()
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text, a cell for each of `HEADERS`."""
+        """Return the row as text, one cell for each of `HEADERS`."""
         return tuple(show(self) for show in COLUMNS.values())
 
 
 def format_percent(value: float | None) -> str:
-    """A fraction as people read it."""
+    """Format a fraction in per cent."""
     return ABSENT if value is None else f"{100 * value:.1f}%"
 
 
 def format_duration(seconds: float) -> str:
-    """A time as people read it."""
+    """Format a time in seconds, minutes or hours."""
     if seconds < 600:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -82,7 +82,7 @@ HEADERS = tuple(COLUMNS)
 
 @contextmanager
 def note_faults(faults: list[str] | None) -> Iterator[None]:
-    """Go on after what cannot be used, with its sentence among the faults; without such a list it is an error."""
+    """Catch an error about what cannot be used and add it to the faults; without such a list, raise it."""
     try:
         yield
     except (RunError, OSError) as error:
@@ -92,7 +92,7 @@ def note_faults(faults: list[str] | None) -> Iterator[None]:
 
 
 def build_rows(folders: Sequence[RunFolder], faults: list[str] | None = None) -> list[Row]:
-    """One row a run, in the order given; a run that cannot be read is an error, or one of the faults."""
+    """Build one row per run, in the order given; a run that cannot be read is an error, or one of the faults."""
     rows = []
     for name, folder in zip(choose_run_names(folders), folders, strict=True):
         with note_faults(faults):
@@ -101,16 +101,16 @@ def build_rows(folders: Sequence[RunFolder], faults: list[str] | None = None) ->
 
 
 def format_rows(rows: Iterable[Row]) -> str:
-    """The table for a README or a pull request."""
+    """Format the table as Markdown."""
     ruler = ("---",) * 2 + ("---:",) * (len(HEADERS) - 2)
     lines = (HEADERS, ruler, *(map(escape_markdown, row.cells()) for row in rows))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> list[RunFolder]:
-    """The runs in these folders, however deep, each once: by folder as given, then by path.
+    """Find the runs in these folders, at any depth, each once: by folder as given, then by path.
 
-    Where there is none, or one that cannot be opened, that is an error, or one of the faults.
+    A folder without runs, or a run that cannot be opened, is an error, or one of the faults.
     """
     found: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
@@ -125,17 +125,17 @@ def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> l
 
 
 def _holds_run(folder: Path) -> bool:
-    """Whether there is a run in it; of manifests beside runs, one may be called as a run's file is."""
+    """Whether the folder holds a run; a manifest may be called run.json too."""
     return (folder / RUN).is_file() and (folder.name != MANIFESTS or (folder / ROUNDS).exists())
 
 
 def count_rounds(folder: RunFolder) -> int:
-    """How many rounds are on record."""
+    """Count the rounds on record."""
     return sum(1 for _ in read_lines(folder.path / ROUNDS))
 
 
 def choose_run_names(folders: Sequence[RunFolder]) -> list[str]:
-    """The folders' own names, or as much of their paths as it takes to tell them apart."""
+    """Return the folders' own names, or as much of their paths as it takes to tell them apart."""
     paths = [folder.path.resolve() for folder in folders]
     names = [path.name for path in paths]
     if len(set(names)) == len(names):
@@ -145,7 +145,7 @@ def choose_run_names(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def group_distinct(folders: Sequence[RunFolder], pick: Callable[[RunInfo], Any]) -> list[tuple[Any, list[str]]]:
-    """What is picked from the runs' records, each once, and the names of the runs that have it."""
+    """Group runs by what `pick` returns: each distinct value, and the names of the runs that have it."""
     found: dict[str, tuple[Any, list[str]]] = {}
     for name, folder in zip(choose_run_names(folders), folders, strict=True):
         value = pick(folder.run)
@@ -154,7 +154,7 @@ def group_distinct(folders: Sequence[RunFolder], pick: Callable[[RunInfo], Any])
 
 
 def read_setting_name(run: RunInfo, setting: str) -> str:
-    """The name of a run's defense, attack, ...: a plain string or an object that has a name."""
+    """Return the name of a run's defense, attack or data, which is a string or an object with a name."""
     value = run.get("settings", {}).get(setting)
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) else ABSENT
@@ -183,14 +183,14 @@ def _build_row(name: str, folder: RunFolder) -> Row:
 
 
 def _read_summary(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
-    """The summary of a run so far, and whether it is finished; one of other rounds or another version is made again."""
+    """Return the summary of a run so far, and whether it is finished; compute it if the file does not fit."""
     whole = folder.run.get("settings", {}).get("rounds", rounds) == rounds
     with suppress(RunError):
         if whole and (summary := folder.summary()) is not None:
             return summary, True
-    return summarise(folder.rounds()), whole and (folder.path / SUMMARY).exists()
+    return summarise_rounds(folder.rounds()), whole and (folder.path / SUMMARY).exists()
 
 
 def escape_markdown(text: str) -> str:
-    """Text that cannot end its cell, start a tag, a link or a formula, name somebody, or format itself."""
+    """Escape text so that it cannot end its cell, start a tag, link or formula, mention somebody, or format itself."""
     return "".join(f"\\{letter}" if letter in "\\|`*_<>[]~$&#@:" else letter for letter in " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Sweeps as their folders have them: the runs that a grid asked for, where each stands in it, and what came of it."""
+"""Sweeps, read from their folders: the runs that a grid asks for, their settings, states and metrics."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -20,18 +20,18 @@ from snowball.report.runs import note_faults
 __all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "read_published_numbers", "read_sweeps"]
 
 MAX_SENTENCE_CHARS, MAX_CELLS = 400, 10_000
-"""Characters of a name or a sentence that are shown, and cells of a table."""
+"""The most characters of a name or a sentence that are shown, and cells of a table."""
 
 State = Literal["finished", "unfinished", "failed", "broken", "missing"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that a sweep asked for.
+    """A run that a sweep asks for.
 
     Attributes:
-        at: its place in the sweep: paths of settings and their values.
-        metrics: its numbers by name, of a finished run and as far as there is something to measure.
+        at: the settings that locate it in the sweep, by path.
+        metrics: its numbers by name, if it is finished; those with nothing to measure are missing.
         sentence: why it failed, or why it cannot be used.
     """
 
@@ -48,7 +48,7 @@ class Sweep:
     """A grid and its runs.
 
     Attributes:
-        published: the key of the published numbers that stand beside.
+        published: the key of the published numbers to compare with.
         table: rows, columns and values, as the grid's file has them.
         figure: what is drawn, as the grid's file has it.
     """
@@ -63,13 +63,13 @@ class Sweep:
 
 
 def read_published_numbers() -> dict[str, Any]:
-    """The paper's numbers by table: where each is from, and what stands at which settings."""
+    """Read the paper's numbers by table: their source, and the numbers with their settings."""
     numbers: dict[str, Any] = json.loads((files("snowball.report") / "published.json").read_text(encoding="utf-8"))
     return numbers
 
 
 def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
-    """The sweeps in these folders, however deep, and a sentence for everything in them that cannot be used."""
+    """Read the sweeps in these folders, at any depth; return a sentence for everything that cannot be used, too."""
     faults: list[str] = []
     sweeps: list[Sweep] = []
     for file in find_manifests(paths):
@@ -86,7 +86,7 @@ def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
 
 
 def find_manifests(paths: Iterable[str | Path]) -> list[Path]:
-    """The manifests in these folders, each once; a run's folder may be called as theirs is."""
+    """Find the manifests in these folders, each once; a run's folder may be called sweeps too."""
     found = (file for path in paths for file in sorted(Path(path).rglob(f"{MANIFESTS}/*.json")))
     return list({file.resolve(): file for file in found if not (file.parent / ROUNDS).exists()}.values())
 
@@ -107,7 +107,7 @@ def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: li
 
 
 def _check_published(published: str | None, file: str | Path, faults: list[str]) -> str | None:
-    """The key, if there are numbers under it."""
+    """Return the key, or None with a fault if there are no numbers under it."""
     with note_faults(faults):
         if published is not None and published not in (keys := read_published_numbers()):
             raise RunError(f"{file} asks for published numbers {published[:60]!r}{suggest_or_list(published, keys)}")
@@ -116,11 +116,11 @@ def _check_published(published: str | None, file: str | Path, faults: list[str])
 
 
 def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[str]) -> dict[str, Any] | None:
-    """The table, if every part of it is a list of names and every value has a metric."""
+    """Return the table, or None with a fault if a part of it is not a list of names or a value is not a metric."""
     with note_faults(faults):
         for part in ("rows", "columns", "values"):
             if not are_texts((table or {}).get(part, [])):
-                raise RunError(f"{file} has a table whose {part} are no list of names")
+                raise RunError(f"{file} has a table whose {part} are not a list of names")
         for value in (table or {}).get("values", []):
             if value not in METRICS:
                 raise RunError(
@@ -131,9 +131,9 @@ def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[st
 
 
 def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
-    """Paths of rows, paths of columns, and metrics: as the table has them, or else a row a defense.
+    """Return paths of rows, paths of columns, and metrics: as the table has them, or one row per defense.
 
-    What else runs differ in, but for their seeds, becomes columns too: no mean is taken over it.
+    Other settings that runs differ in, except seeds, become columns too: no mean mixes them.
     """
     table = sweep.table or {}
     rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
@@ -142,7 +142,7 @@ def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
 
 
 def find_mixed_settings(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
-    """The settings in which runs differ that are alike in all that is named; seeds are what means are taken over."""
+    """Find the settings, except seeds, in which runs differ although they agree in all that is named."""
     runs = list(runs)
     alike = {locate_run(run, named) for run in runs}
     others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
@@ -150,7 +150,7 @@ def find_mixed_settings(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
 
 
 def locate_run(run: Run, paths: Iterable[str]) -> str:
-    """Where a run stands along these paths, for a key."""
+    """Return a run's values along these paths as a key."""
     return json.dumps([run.at.get(path) for path in paths], sort_keys=True)
 
 
@@ -163,7 +163,7 @@ def _refuse_large(sweep: Sweep, file: str | Path) -> None:
 
 
 def is_timed(sweep: Sweep) -> bool:
-    """Whether a table or a figure shows seconds, for which every round has to be read."""
+    """Whether a table or a figure shows times, for which every round has to be read."""
     wanted = json.dumps([sweep.table, sweep.figure])
     return any(metric.timed and name in wanted for name, metric in METRICS.items())
 
@@ -176,7 +176,7 @@ def read_failure_sentences(folder: Path, faults: list[str]) -> dict[str, str]:
 
 
 def read_run(run: Run, failed: dict[str, str], outcome: Callable[[Path], RunMetrics], faults: list[str]) -> Run:
-    """The run with what came of it."""
+    """Return the run with its state, and its metrics if it is finished."""
     if run.name in failed and not (run.folder / SUMMARY).exists():
         faults.append(f"{run.folder} failed: {failed[run.name]}")
         return replace(run, state="failed", sentence=failed[run.name])
@@ -195,7 +195,7 @@ def read_run(run: Run, failed: dict[str, str], outcome: Callable[[Path], RunMetr
 
 
 def refuse_other_run(run: Run, settings: dict[str, Any]) -> None:
-    """Refuse a folder whose settings are not those of the run's name and place."""
+    """Refuse a folder whose settings are not those of the run's name and of its manifest."""
     for path, value in run.at.items():
         if (found := _read_setting(settings, path)) != value:
             raise RunError(f"{run.folder} is another run than its sweep's: {path} is {found!r} in it, not {value!r}")

@@ -1,4 +1,4 @@
-"""A sweep as a table: mean and spread over the seeds in every cell, and the published number beside."""
+"""A sweep as a table: mean and spread over the seeds in every cell, next to the published number."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,24 +11,24 @@ from snowball.report.runs import ABSENT
 from snowball.report.sweeps import METRICS, Run, Sweep, choose_layout, locate_run, read_published_numbers
 
 UNREALISTIC = ("ideal", "fedavg")
-"""The approach that knows who is malicious, and the one that defends nothing."""
+"""The approach that knows who is malicious, and the one without a defense."""
 
 MAX_DIFFERENCE = 0.1
-"""A mean over this far from the published number, ten points, is another result."""
+"""The largest difference from the published number that counts as alike: ten points."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The runs that differ in their seed alone.
+    """The runs that differ only in their seed.
 
     Attributes:
-        values: a metric's numbers, one for each of the runs that has it.
+        values: by metric, the numbers of the runs that have it.
         runs: names of the finished runs.
         expected: how many runs the sweep asks for.
         published: the paper's numbers by metric.
         at: the settings that all the runs share.
         failed: the sentences of the runs that failed, by name.
-        broken: those of the runs that cannot be used.
+        broken: the sentences of the runs that cannot be used.
     """
 
     values: dict[str, list[float]]
@@ -40,22 +40,22 @@ class Cell:
     broken: tuple[str, ...] = ()
 
     def mean(self, metric: str) -> float | None:
-        """The mean over the runs; None where there is no number."""
+        """Return the mean over the runs; None if there is no number."""
         values = self.values.get(metric)
         return fmean(values) if values else None
 
     def spread(self, metric: str) -> float | None:
-        """The sample standard deviation over the runs; None for fewer than two."""
+        """Return the sample standard deviation over the runs; None for fewer than two."""
         values = self.values.get(metric, [])
         return stdev(values) if len(values) > 1 else None
 
     def difference(self, metric: str) -> float | None:
-        """The mean less the published number; None unless there are both."""
+        """Return the mean minus the published number; None unless there are both."""
         mean, published = self.mean(metric), self.published.get(metric)
         return None if mean is None or published is None else mean - published
 
     def compared(self, metric: str) -> Literal["better", "worse", "alike"] | None:
-        """How the mean stands to the published number: better or worse by over ten points, or alike."""
+        """Compare the mean with the published number: better or worse by over ten points, or alike."""
         difference = self.difference(metric)
         if difference is None:
             return None
@@ -64,7 +64,7 @@ class Cell:
         return "better" if (difference > 0) == METRICS[metric].higher_is_better else "worse"
 
     def missing(self) -> str:
-        """How many of the runs are there, where some are not."""
+        """Say how many of the runs there are, if some are missing."""
         if len(self.runs) == self.expected:
             return ""
         failed = f", {len(self.failed)} failed" if self.failed else ""
@@ -77,10 +77,10 @@ class SweepTable:
 
     Attributes:
         row_names: paths of the settings that the rows differ in.
-        row_labels: a text a row and path.
-        metrics: names of what stands in every cell, the one that counts first.
+        row_labels: one text per row and path.
+        metrics: the names of the numbers in every cell, the most important first.
         cells: by row, then by column.
-        best: (row, column) of the best realistic approach, by the first metric, wherever there are several.
+        best: (row, column) of the best realistic approach by the first metric, if there are several.
     """
 
     title: str
@@ -93,8 +93,8 @@ class SweepTable:
     best: frozenset[tuple[int, int]]
 
 
-def build_table(sweep: Sweep) -> SweepTable:
-    """The sweep as its [table] says, or else with a row a defense."""
+def build_sweep_table(sweep: Sweep) -> SweepTable:
+    """Build the table that the sweep's [table] asks for, or one row per defense."""
     row_names, column_names, metrics = choose_layout(sweep)
     rows, columns = _order_labels(sweep.runs, row_names), _order_labels(sweep.runs, column_names)
     numbers = read_published_numbers()[sweep.published]["numbers"] if sweep.published else []
@@ -115,7 +115,7 @@ def build_table(sweep: Sweep) -> SweepTable:
 
 
 def _order_labels(runs: Sequence[Run], paths: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Every place along these paths with its labels: the first path varies slowest, its values as they first appear."""
+    """Return the labels of every row or column by key: the first path varies slowest, values as they first appear."""
     ranks = [
         {key: rank for rank, key in enumerate(dict.fromkeys(locate_run(run, [path]) for run in runs))} for path in paths
     ]
@@ -128,7 +128,7 @@ def _order_labels(runs: Sequence[Run], paths: Sequence[str]) -> dict[str, tuple[
 
 
 def _format_label(value: Any) -> str:
-    """A setting's value as a heading."""
+    """Format a setting's value as a heading."""
     return ABSENT if value is None else escape_text(value if isinstance(value, str) else json.dumps(value))
 
 
@@ -146,14 +146,14 @@ def _build_cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[d
     )
 
 
-def _find_shared(places: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all places have in common."""
-    first = places[0] if places else {}
-    return {path: value for path, value in first.items() if all(at.get(path) == value for at in places)}
+def _find_shared(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings that all runs share."""
+    first = settings[0] if settings else {}
+    return {path: value for path, value in first.items() if all(at.get(path) == value for at in settings)}
 
 
 def _find_published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """The numbers that stand at these settings in the paper."""
+    """Return the paper's numbers for these settings."""
     for entry in numbers:
         if entry["at"].items() <= at.items():
             return {name: entry[name] for name in metrics if name in entry}
@@ -161,7 +161,7 @@ def _find_published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterabl
 
 
 def _find_best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[int, int]]:
-    """Where the best means stand, ties too: a cell's rivals are those that differ from it in their defense alone."""
+    """Find the cells with the best means, ties too: cells compete if they differ only in their defense."""
     rivals: dict[str, dict[tuple[int, int], float]] = {}
     for row, line in enumerate(cells):
         for column, cell in enumerate(line):
@@ -174,6 +174,6 @@ def _find_best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[
 
 
 def _describe_conditions(cell: Cell) -> str:
-    """What a cell's defense has to cope with."""
+    """Return a key of a cell's settings except the defense's: cells with the same key compete."""
     own = ("defense.", "seed")
     return json.dumps({path: value for path, value in cell.at.items() if not path.startswith(own)}, sort_keys=True)

@@ -1,4 +1,4 @@
-"""What the attackers' triggers look like, as the runs' records have it; nothing in a record is taken on trust."""
+"""Images and texts of the attackers' triggers, from the runs' records; nothing in a record is trusted."""
 
 import base64
 import struct
@@ -13,18 +13,18 @@ from snowball.report.runs import ABSENT, group_distinct
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURE_CHARS, MAX_PICTURE_PIXELS = 1 << 18, 256
-"""Characters of a picture, and pixels across and down, at most: a small file may unpack to a huge picture."""
+"""The most characters of a picture, and pixels across and down: a small file may unpack to a huge picture."""
 
 PICTURE_PIXELS, PART_PIXELS = 160, 96
-"""Pixels on the page that a picture and a part of one are enlarged to at most: two fit side by side on a phone."""
+"""The most pixels that a picture, and a part of one, are enlarged to: two fit side by side on a phone."""
 
 MAX_ENTRIES = 50
-"""Parts of a trigger and words of a text that are shown at most."""
+"""The most parts of a trigger, and words of a text, that are shown."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of the page: its address, which holds it whole, and its size there."""
+    """An image of the page: a data URL and its size in pixels."""
 
     title: str
     address: str
@@ -34,7 +34,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Quote:
-    """A text of the page, as pairs of a word and whether it is the trigger's."""
+    """A text of the page: pairs of a word and whether it belongs to the trigger."""
 
     title: str
     words: tuple[tuple[str, bool], ...]
@@ -42,7 +42,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class TriggerFigure:
-    """One trigger on one sample: pictures, and parts where it has some, or texts."""
+    """One trigger on one sample: pictures, with parts if it has any, or texts."""
 
     name: str
     caption: str
@@ -53,7 +53,7 @@ class TriggerFigure:
 
 
 def build_trigger_figures(folders: Sequence[RunFolder]) -> list[TriggerFigure]:
-    """A figure a distinct trigger of the runs that record one."""
+    """Build one figure per distinct trigger that the runs record."""
     triggers = group_distinct(folders, lambda run: run.get("trigger"))
     shown = (_build_figure(record, runs) for record, runs in triggers if isinstance(record, dict))
     return [figure for figure in shown if figure.pictures or figure.texts]
@@ -79,7 +79,7 @@ def _build_pictures(entries: Iterable[tuple[str, Any]], room: int) -> tuple[Pict
 
 
 def build_picture(title: str, content: Any, room: int) -> Picture | None:
-    """A PNG file in base64 as an image of the page, in whole pixels a pixel; None where it is none of a fair size."""
+    """Turn a base64 PNG into an image enlarged by a whole number; None if it is not a PNG of a fair size."""
     if not isinstance(content, str) or len(content) > MAX_PICTURE_CHARS:
         return None
     try:
@@ -98,7 +98,7 @@ def _build_quotes(text: dict[str, Any]) -> tuple[Quote, ...]:
     clean, stamped, changed = (_read_list(text.get(name)) for name in ("clean", "stamped", "changed"))
     return (
         Quote("clean", tuple((_read_text(word), False) for word in clean)),
-        Quote("stamped", tuple((_read_text(word), place in changed) for place, word in enumerate(stamped))),
+        Quote("stamped", tuple((_read_text(word), index in changed) for index, word in enumerate(stamped))),
     )
 
 

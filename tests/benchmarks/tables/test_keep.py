@@ -8,10 +8,10 @@ import pytest
 from benchmarks.tables.keep import copy_sweeps, keep_sweeps, shorten_round
 from benchmarks.tables.packed import PAPER, iterate_runs, pack_sweeps, unpack_sweeps
 from snowball.records.run import RunFolder
-from snowball.records.summary import TopDownErrors, summarise
+from snowball.records.summary import TopDownErrors, summarise_rounds
 from snowball.report import read_sweeps
 from snowball.report.export.markdown import format_markdown
-from snowball.report.tables import build_table
+from snowball.report.tables import build_sweep_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
 from sweeps_made import make_sweep, round_of
@@ -32,7 +32,7 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
     before, after = ({sweep.name: sweep for sweep in read_sweeps([folder])[0]} for folder in (source, kept))
     assert set(after) == {"cpu/table1", "cpu/updates"}
     for name, sweep in after.items():
-        assert format_markdown(build_table(sweep)) == format_markdown(build_table(before[name]))
+        assert format_markdown(build_sweep_table(sweep)) == format_markdown(build_sweep_table(before[name]))
     for run in after["cpu/updates"].runs:
         rounds = RunFolder.open(run.folder).rounds()
         assert [record["round"] for record in rounds if record["map"]] == [2]
@@ -43,7 +43,7 @@ def test_rounds_with_a_top_down_election_are_known_in_what_is_kept() -> None:
     record = round_of({"defense.name": "snowball", "seed": 1}, 1)
     record["seconds"]["top_down"] = 1 / 3
     known = TopDownErrors(1, false_positive_rate=0, false_negative_rate=1 / 3)
-    assert summarise([record]).top_down == summarise([shorten_round(record, set())]).top_down == known
+    assert summarise_rounds([record]).top_down == summarise_rounds([shorten_round(record, set())]).top_down == known
 
 
 def test_numbers_have_six_digits() -> None:

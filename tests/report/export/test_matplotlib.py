@@ -67,9 +67,9 @@ def test_another_process_draws_the_same_bytes_without_any_window(tmp_path: Path)
     program = f"""
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]
-from test_matplotlib import made, picture
+from test_matplotlib import made, render_figure
 from pathlib import Path
-Path({str(tmp_path / "other.svg")!r}).write_bytes(picture(made("lines")))
+Path({str(tmp_path / "other.svg")!r}).write_bytes(render_figure(made("lines")))
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONHASHSEED": "77"})

@@ -7,16 +7,16 @@ from snowball.report.cell_text import list_columns
 from snowball.report.tables import Cell, SweepTable
 
 
-def format_csv(grid: SweepTable) -> str:
-    """A line a cell and metric, in fractions and seconds."""
+def format_csv(table: SweepTable) -> str:
+    """Format a table as CSV: one line per cell and metric, in fractions and seconds."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = ("metric", "mean", "spread", "n", "expected", "published", "runs")
-    writer.writerow([*map(_escape_formula, [*grid.row_names, *grid.column_names]), *numbers])
-    for labels, line in zip(grid.row_labels, grid.cells, strict=True):
-        for column, metric in list_columns(grid):
-            place = map(_escape_formula, [*labels, *grid.column_labels[column]])
-            writer.writerow([*place, metric, *_format_numbers(line[column], metric)])
+    writer.writerow([*map(_escape_formula, [*table.row_names, *table.column_names]), *numbers])
+    for labels, line in zip(table.row_labels, table.cells, strict=True):
+        for column, metric in list_columns(table):
+            settings = map(_escape_formula, [*labels, *table.column_labels[column]])
+            writer.writerow([*settings, metric, *_format_numbers(line[column], metric)])
     return file.getvalue()
 
 
@@ -28,5 +28,5 @@ def _format_numbers(cell: Cell, metric: str) -> list[str]:
 
 
 def _escape_formula(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Escape text so that no spreadsheet takes it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,4 +1,4 @@
-"""Grids as tables in LaTeX; whatever names hold is text in them."""
+"""Tables of sweeps as LaTeX; names are escaped."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -29,54 +29,56 @@ ESCAPES = {
     ABSENT: "--",
     "…": r"\ldots{}",
 }
-"""What stands for letters that LaTeX obeys, or lacks."""
+"""The replacements of characters that are special in LaTeX, or missing."""
 
 TYPESET = re.compile(r"[ -~À-ÏÑ-ÖØ-Ýß-ïñ-öø-ýÿ]")
-"""Letters that every LaTeX can set."""
+"""The characters that every LaTeX can set."""
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX sets as it is; for letters that it may not know there are question marks."""
+    """Escape text for LaTeX; characters that it may not know become question marks."""
     return "".join(ESCAPES.get(letter) or (letter if TYPESET.match(letter) else "?") for letter in text)
 
 
-def format_latex(grid: SweepTable) -> str:
-    """A table for a paper, with rules of the package booktabs."""
+def format_latex(table: SweepTable) -> str:
+    """Format a table as LaTeX, with rules of the package booktabs."""
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table*}[t]",
         r"\centering\footnotesize\setlength\tabcolsep{3pt}",
-        rf"\begin{{tabular}}{{{'l' * len(grid.row_names)}{'r' * len(list_columns(grid))}}}",
+        rf"\begin{{tabular}}{{{'l' * len(table.row_names)}{'r' * len(list_columns(table))}}}",
         r"\toprule",
-        *_format_heads(grid),
+        *_format_heads(table),
         r"\midrule",
-        *_format_rows(grid),
+        *_format_rows(table),
         r"\bottomrule",
         r"\end{tabular}",
-        rf"\caption{{{escape_latex(grid.title)}. {escape_latex(write_legend(grid))}}}",
+        rf"\caption{{{escape_latex(table.title)}. {escape_latex(write_legend(table))}}}",
         r"\end{table*}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _format_heads(grid: SweepTable) -> Iterator[str]:
-    """A line a path of the columns, each label over all columns that share it, then a line of metrics."""
-    for level in range(1, len(grid.column_names) + 1):
-        labels, rules, start = [""] * len(grid.row_names), [], len(grid.row_names) + 1
-        for shared, columns in groupby(texts[:level] for texts in list_column_labels(grid)):
-            end = start + len(list(columns)) * len(grid.metrics)
+def _format_heads(table: SweepTable) -> Iterator[str]:
+    """Give one line per path of the columns, each label above all columns that share it, then a line of metrics."""
+    for level in range(1, len(table.column_names) + 1):
+        labels, rules, start = [""] * len(table.row_names), [], len(table.row_names) + 1
+        for shared, columns in groupby(texts[:level] for texts in list_column_labels(table)):
+            end = start + len(list(columns)) * len(table.metrics)
             labels.append(rf"\multicolumn{{{end - start}}}{{c}}{{{escape_latex(shared[-1])}}}")
             rules.append(rf"\cmidrule(lr){{{start}-{end - 1}}}")
             start = end
         yield _join_line(labels)
         yield " ".join(rules)
-    yield _join_line(map(escape_latex, [*list_row_headings(grid), *(short for _, short in list_column_headings(grid))]))
+    yield _join_line(
+        map(escape_latex, [*list_row_headings(table), *(short for _, short in list_column_headings(table))])
+    )
 
 
-def _format_rows(grid: SweepTable) -> Iterator[str]:
-    """A line a row, with space where the first label of several changes."""
-    former = grid.row_labels[0][0]
-    for labels, line in zip(grid.row_labels, format_cells(grid), strict=True):
+def _format_rows(table: SweepTable) -> Iterator[str]:
+    """Give one line per row, with space where the first of several labels changes."""
+    former = table.row_labels[0][0]
+    for labels, line in zip(table.row_labels, format_cells(table), strict=True):
         if len(labels) > 1 and labels[0] != former:
             yield r"\addlinespace"
         former = labels[0]

@@ -12,15 +12,15 @@ from snowball.report.runs import escape_markdown
 from snowball.report.tables import SweepTable
 
 
-def format_markdown(grid: SweepTable) -> str:
-    """A table for a README."""
-    heads = [*list_row_headings(grid), *(" ".join(filter(None, texts)) for texts in list_column_headings(grid))]
-    ruler = ["---"] * len(grid.row_names) + ["---:"] * len(list_columns(grid))
+def format_markdown(table: SweepTable) -> str:
+    """Format a table as Markdown."""
+    heads = [*list_row_headings(table), *(" ".join(filter(None, texts)) for texts in list_column_headings(table))]
+    ruler = ["---"] * len(table.row_names) + ["---:"] * len(list_columns(table))
     lines = [list(map(escape_markdown, heads)), ruler]
-    for labels, line in zip(grid.row_labels, format_cells(grid), strict=True):
+    for labels, line in zip(table.row_labels, format_cells(table), strict=True):
         lines.append([*map(escape_markdown, labels), *map(_format_cell, line)])
     body = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    return f"# {escape_markdown(grid.title)}\n\n{body}\n{write_legend(grid)}\n"
+    return f"# {escape_markdown(table.title)}\n\n{body}\n{write_legend(table)}\n"
 
 
 def _format_cell(entry: CellText) -> str:

@@ -1,4 +1,4 @@
-"""The figures of sweeps as static pictures, for papers and slides: the same numbers give the same bytes."""
+"""The figures of sweeps as static images, for papers and slides: the same numbers give the same bytes."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +41,13 @@ Look = dict[str, Any]
 
 FILE_TYPES = ("svg", "png")
 COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
-"""Inches that a column and a page of a paper are wide: up to two panels side by side fit the one, three the other."""
+"""The widths of a column and a page of a paper: up to two panels side by side fit a column, three a page."""
 
 PANEL_INCHES, BAR_INCHES, LEGEND_LINE_INCHES = 1.9, 0.14, 0.14
-"""Inches that a panel, one of its bars, and a line of the legend are high."""
+"""The heights of a panel, of a bar, and of a line of the legend."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's, which people who confuse colours tell apart; yellow is too faint on white."""
+"""Okabe and Ito's colours, which people with colour blindness can tell apart; yellow is too faint on white."""
 
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 MARKERS = "osD^vPX"
@@ -55,7 +55,7 @@ BLACK, GREY = "#000000", "#777777"
 HEAT_COLOURS = "cividis"
 MAX_TICKS, CROWDED_POINTS = 8, 150
 MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
-"""Characters of a title, a name and a name beside an axis that are shown, and those of a title to an inch."""
+"""The most characters of a title, a name and a name beside an axis that are shown, and those of a title per inch."""
 
 BAR_LOOK: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
@@ -75,7 +75,7 @@ LOOKS: dict[str, Look] = {
     "benign and infected": {"color": COLOURS[3], "linestyle": DASHES[1]},
     "both infected": {"color": COLOURS[1], "linestyle": DASHES[2]},
 }
-"""How series look that mean the same in every figure; others take the next colour."""
+"""The looks of series that mean the same in every figure; others take the next colour."""
 
 STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
@@ -105,7 +105,7 @@ STYLE: dict[str, Any] = {
     "ytick.minor.size": 0,
     "lines.linewidth": 1.1,
     "lines.markersize": 3,
-    "text.parse_math": False,  # names are no formulas
+    "text.parse_math": False,  # names are not formulas
     "svg.hashsalt": "snowball",  # else names inside the file are random
 }
 
@@ -113,7 +113,7 @@ STYLE: dict[str, Any] = {
 def write_static_figures(
     sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
 ) -> list[Path]:
-    """Draw the figure of every sweep that has one, each beside the table that `write_exports` makes; the files."""
+    """Write the figure of every sweep that has one, named like the tables of `write_exports`; return the paths."""
     if kind not in FILE_TYPES:
         raise SettingError(f"pictures are {' or '.join(FILE_TYPES)} files, got {kind!r}")
     paths = [Path(folder) / f"{name}.{kind}" for name in choose_file_names([sweep.name for sweep in sweeps])]
@@ -125,17 +125,17 @@ def write_static_figures(
 
 
 def render_figure(figure: Figure, kind: str = "svg") -> bytes:
-    """A figure as the content of a file."""
+    """Render a figure as the content of a file."""
     undated = {"Date": None} if kind == "svg" else {}
     file = BytesIO()
     with style.context(["default", STYLE]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a box stands for a letter that the font has not
+        warnings.filterwarnings("ignore", "Glyph")  # a box stands for a character that the font lacks
         draw_figure(figure).savefig(file, format=kind, metadata={"Title": escape_text(figure.title), **undated})
     return file.getvalue()
 
 
 def draw_figure(figure: Figure) -> Drawing:
-    """A figure's panels side by side, over what their colours mean."""
+    """Draw a figure's panels side by side, with a legend."""
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
     rows, width = ceil(len(figure.panels) / columns), COLUMN_INCHES if columns < 3 else PAGE_INCHES
     drawing, looks = Drawing(), choose_looks(figure)
@@ -162,7 +162,7 @@ def draw_figure(figure: Figure) -> Drawing:
 
 
 def _is_shared(figure: Figure) -> bool:
-    """Whether the y axes of all panels show the same: numbers of one metric, or the same names."""
+    """Whether the y axes of all panels show the same metric, or the same names."""
     frames = {
         repr([(line.name, [point.x for point in line.points]) for line in panel.series]) for panel in figure.panels
     }
@@ -170,7 +170,7 @@ def _is_shared(figure: Figure) -> bool:
 
 
 def choose_looks(figure: Figure) -> dict[str, Look]:
-    """How each series looks, in every panel alike."""
+    """Choose the look of each series, the same in every panel."""
     names = dict.fromkeys(series.name for panel in figure.panels for series in panel.series)
     taken = {LOOKS[name]["color"] for name in names if name in LOOKS}
     free = product(DASHES, [colour for colour in COLOURS if colour not in taken])
@@ -207,7 +207,7 @@ def _draw_curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, L
 
 
 def _draw_bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
-    """Bars that lie, so that names can be read."""
+    """Draw horizontal bars, so that names can be read."""
     points = [point for series in panel.series for point in series.points]
     numbers = [nan if point.y is None else point.y for point in points]
     axes.barh(range(len(points)), numbers, xerr=[point.spread or 0 for point in points], **BAR_LOOK)
@@ -264,11 +264,11 @@ DRAWERS: dict[str, Callable[[Axes, Panel, Figure, Mapping[str, Look]], None]] = 
     "scatter": _draw_scatter,
     "distances": _draw_curves,
 }
-"""What draws a panel of each kind."""
+"""The functions that draw a panel, by kind of figure."""
 
 
 def _split_points(series: Series) -> tuple[list[Any], list[float], list[float]]:
-    """Places, numbers and spreads of the points that have a number."""
+    """Return x, y and spread of the points that have a number."""
     known = [(point.x, point.y, point.spread or 0.0) for point in series.points if point.y is not None]
     return [x for x, _, _ in known], [y for _, y, _ in known], [spread for _, _, spread in known]
 
@@ -293,7 +293,7 @@ def _scale_axes(axes: Axes, figure: Figure) -> None:
 
 
 def _find_limits(figure: Figure) -> tuple[float, float]:
-    """From where to where logarithmic bars go, in all panels alike: a bar's length means little otherwise."""
+    """Return the limits of logarithmic bars, the same in all panels: a bar's length means little otherwise."""
     every = [point.y for panel in figure.panels for series in panel.series for point in series.points]
     numbers = [number for number in every if number and number > 0] or [1.0]
     low = 10 ** floor(log10(min(numbers)) - 0.1)
@@ -301,7 +301,7 @@ def _find_limits(figure: Figure) -> tuple[float, float]:
 
 
 def _label_powers(axis: Axis, formatter: Formatter) -> None:
-    """Label a logarithmic axis in plain figures, between powers of ten too where it has few of them."""
+    """Label a logarithmic axis in plain figures, between powers of ten too if it has few of them."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axis.set_major_formatter(formatter)
@@ -319,7 +319,7 @@ def _name_axes(drawing: Drawing, places: np.ndarray, figure: Figure) -> None:
 
 
 def _name_looks(drawing: Drawing, figure: Figure, looks: Mapping[str, Look], width: float) -> int:
-    """Add a legend where there is something to tell apart; the lines that it takes."""
+    """Add a legend if there is something to tell apart; return the lines that it takes."""
     if len(looks) < 2 or figure.kind in ("heat", "bars"):
         return 0
     columns = max(1, int(width / (0.35 + 0.05 * min(MAX_NAME_CHARS, max(map(len, looks))))))

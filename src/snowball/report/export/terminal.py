@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 
 
 EDGE_CHARS = 3
-"""Characters around a column of a terminal's table: two spaces and a line."""
+"""The characters around a column of a terminal's table: two spaces and a line."""
 
 
-def build_terminal_tables(grid: SweepTable, width: int) -> Iterator["Table"]:
-    """The grid in as many tables as it takes to fit a terminal; nothing in them is markup."""
+def build_terminal_tables(table: SweepTable, width: int) -> Iterator["Table"]:
+    """Split a table into as many as it takes to fit the terminal; nothing in them is markup."""
     from rich.table import Column, Table
     from rich.text import Text
 
-    lines = format_cells(grid)
-    heads = [*list_row_headings(grid), *("\n".join(filter(None, texts)) for texts in list_column_headings(grid))]
-    left = len(grid.row_names)
-    for fitting in _fit_columns(grid, lines, width):
-        result = Table(*(Column(Text(head)) for head in [*heads[:left], *(heads[left + place] for place in fitting)]))
-        for labels, line in zip(grid.row_labels, lines, strict=True):
-            result.add_row(*map(Text, labels), *(_style_cell(line[place]) for place in fitting))
+    lines = format_cells(table)
+    heads = [*list_row_headings(table), *("\n".join(filter(None, texts)) for texts in list_column_headings(table))]
+    left = len(table.row_names)
+    for fitting in _fit_columns(table, lines, width):
+        result = Table(*(Column(Text(head)) for head in [*heads[:left], *(heads[left + column] for column in fitting)]))
+        for labels, line in zip(table.row_labels, lines, strict=True):
+            result.add_row(*map(Text, labels), *(_style_cell(line[column]) for column in fitting))
         yield result
 
 
-def _fit_columns(grid: SweepTable, lines: Sequence[Sequence[CellText]], width: int) -> Iterator[range]:
-    """Places that fit side by side behind the rows' labels: whole columns, and at least one."""
-    texts = zip(list_column_headings(grid), *([(entry.text(),) for entry in line] for line in lines), strict=True)
+def _fit_columns(table: SweepTable, lines: Sequence[Sequence[CellText]], width: int) -> Iterator[range]:
+    """Give ranges of columns that fit beside the rows' labels: all metrics of a column together, at least one."""
+    texts = zip(list_column_headings(table), *([(entry.text(),) for entry in line] for line in lines), strict=True)
     widths = [max(len(text) for group in column for text in group) + EDGE_CHARS for column in texts]
-    labels = zip(list_row_headings(grid), *grid.row_labels, strict=True)
+    labels = zip(list_row_headings(table), *table.row_labels, strict=True)
     room = width - 1 - sum(max(map(len, column)) + EDGE_CHARS for column in labels)
-    start, step = 0, len(grid.metrics)
+    start, step = 0, len(table.metrics)
     for end in range(step, len(widths) + 1, step):
         if end == len(widths) or sum(widths[start : end + step]) > room:
             yield range(start, end)

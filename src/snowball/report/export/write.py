@@ -10,26 +10,26 @@ from snowball.report.export.csv import format_csv
 from snowball.report.export.latex import format_latex
 from snowball.report.export.markdown import format_markdown
 from snowball.report.sweeps import Sweep
-from snowball.report.tables import SweepTable, build_table
+from snowball.report.tables import SweepTable, build_sweep_table
 
 EXPORTS: dict[str, Callable[[SweepTable], str]] = {"csv": format_csv, "md": format_markdown, "tex": format_latex}
-"""What a grid is written as, by the ending of the file."""
+"""The formatters by file extension."""
 
 
 def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
-    """Write the table of every sweep in every format, and say which files there are now."""
+    """Write the table of every sweep in every format, and return the paths of the files."""
     make_folder(Path(folder))
     written = []
     for sweep, name in zip(sweeps, choose_file_names([sweep.name for sweep in sweeps]), strict=True):
-        grid = build_table(sweep)
+        table = build_sweep_table(sweep)
         for ending, export in EXPORTS.items():
             written.append(Path(folder) / f"{name}.{ending}")
-            write_bytes(written[-1], export(grid).encode())
+            write_bytes(written[-1], export(table).encode())
     return written
 
 
 def choose_file_names(names: Sequence[str]) -> list[str]:
-    """Names that are files' in one folder, however odd the names are, each another."""
+    """Turn names, however odd, into distinct file names."""
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:100]

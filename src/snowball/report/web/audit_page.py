@@ -1,4 +1,4 @@
-"""The page on an audit."""
+"""The HTML page of an audit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,11 +21,11 @@ from snowball.report.audit_prose import write_audit_headline, write_audit_prose
 from snowball.report.web.html import read_asset, round_numbers, write_page
 
 MAX_DETAIL_CHARS = 160
-"""Characters of a reason that go into the page."""
+"""The most characters of a reason that go into the page."""
 
 
 def write_audit(audit: Audit, path: str | Path) -> None:
-    """Write what an audit amounts to as one self-contained page."""
+    """Write an audit as one self-contained HTML page."""
     write_page(
         path,
         read_asset("audit.html.j2"),
@@ -41,16 +41,16 @@ def write_audit(audit: Audit, path: str | Path) -> None:
 
 
 def build_audit_payload(audit: Audit) -> dict[str, Any]:
-    """What the page's script draws: clients by their place in the table."""
-    places = {client.client: place for place, client in enumerate(audit.clients)}
+    """Build the data for the page's script; clients are indices into the table."""
+    indices = {client.client: index for index, client in enumerate(audit.clients)}
     return {
-        "clients": [escape_text(client) for client in places],
+        "clients": [escape_text(client) for client in indices],
         "states": STATES,
-        "rounds": [_build_round(entry, places) for entry in audit.entries],
+        "rounds": [_build_round(entry, indices) for entry in audit.entries],
     }
 
 
-def _build_round(entry: AuditEntry, places: Mapping[str, int]) -> dict[str, Any]:
+def _build_round(entry: AuditEntry, indices: Mapping[str, int]) -> dict[str, Any]:
     now = classify_clients(entry)
     by_state = {state: [client for client, own in now.items() if own == state] for state in STATES}
     judged = [*by_state["elected"], *by_state["left_out"]]
@@ -64,9 +64,9 @@ def _build_round(entry: AuditEntry, places: Mapping[str, int]) -> dict[str, Any]
         "kept": escape_text(entry["reason"] or "", MAX_DETAIL_CHARS) if is_kept(entry) else None,
         "monitored": entry["mode"] == "monitor",
         "charge": read_charge(entry),
-        "states": {state: [places[client] for client in clients] for state, clients in by_state.items() if clients},
+        "states": {state: [indices[client] for client in clients] for state, clients in by_state.items() if clients},
         "dropped": [
-            [places[fault["client"]], escape_text(fault["reason"]), escape_text(fault["detail"], MAX_DETAIL_CHARS)]
+            [indices[fault["client"]], escape_text(fault["reason"]), escape_text(fault["detail"], MAX_DETAIL_CHARS)]
             for fault in entry["dropped"]
         ],
         "facts": facts,

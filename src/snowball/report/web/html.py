@@ -1,4 +1,4 @@
-"""Pages of one file: a template, a style, scripts and data, which ask the network for nothing."""
+"""Self-contained HTML pages: a template, styles, scripts and data, with no request to the network."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from snowball.records.files import replace_non_finite, write_bytes
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
 )
-"""What a page may do: nothing but show itself and run its own scripts."""
+"""The content security policy: a page may show itself and run its own scripts, nothing else."""
 
 
 def write_page(
@@ -29,9 +29,9 @@ def write_page(
     library: str = "",
     **values: Any,
 ) -> None:
-    """Write a page; all but styles and scripts is text that cannot become markup.
+    """Write a page; everything except styles and scripts is escaped.
 
-    A library is a script that goes into the page packed; one of the other scripts unpacks and starts it.
+    A library is a script that is packed into the page; one of the other scripts unpacks and starts it.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     text = environment.from_string(template).render(
@@ -46,27 +46,27 @@ def write_page(
 
 
 def read_asset(name: str) -> str:
-    """A file of this package."""
+    """Read a file of this package."""
     return (files("snowball.report.web") / "assets" / name).read_text(encoding="utf-8")
 
 
 def bundle_scripts(*names: str) -> str:
-    """Scripts of this package as one, in a scope of its own."""
+    """Join scripts of this package into one, with its own scope."""
     return f'"use strict";\n(() => {{\n{"".join(map(read_asset, names))}}})();\n'
 
 
 def pack_text(text: str) -> str:
-    """A text as deflate makes it, in letters that are text anywhere; the page's script has the way back."""
+    """Compress a text and encode it in base64; the page's script reverses it."""
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
 def hash_script(script: str) -> str:
-    """A script's source expression for the page's content policy: no other script runs, wherever it comes from."""
+    """Return a script's hash for the page's content security policy, so that no other script runs."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def encode_json(value: Any) -> str:
-    """JSON that is still JSON inside a script element, whatever names are in it."""
+    """Encode JSON that stays JSON inside a script element, whatever names are in it."""
     text = json.dumps(
         replace_non_finite(value), separators=(",", ":"), allow_nan=False
     )  # ASCII only: no U+2028 gets through
@@ -74,7 +74,7 @@ def encode_json(value: Any) -> str:
 
 
 def round_numbers(value: Any, digits: int = 5) -> Any:
-    """The same numbers in a few digits."""
+    """Round numbers to a few significant digits."""
     if isinstance(value, list):
         return [
             _round_number(entry, digits) if isinstance(entry, float) else round_numbers(entry, digits)

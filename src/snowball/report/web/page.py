@@ -1,4 +1,4 @@
-"""The page on runs and on the sweeps that they belong to."""
+"""The HTML page of runs and the sweeps that they belong to."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ def write_html(
     faults: list[str] | None = None,
     figures: Sequence[Figure | None] | None = None,
 ) -> None:
-    """Write the report on these runs to one self-contained page, with the tables and figures of these sweeps on top.
+    """Write these runs as one self-contained HTML page, with the tables and figures of these sweeps on top.
 
     Faults are sentences on what is not in the report. What cannot be read of the runs adds to them; without such a
     list it is an error. Figures are those of the sweeps, where they are made already.
@@ -49,10 +49,10 @@ def write_html(
         raise RunError(f"{path} is not written: there is no run to report on")
     from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
 
-    places = {entry.folder.path.resolve(): place for place, entry in enumerate(entries)}
-    tables = [table for sweep in sweeps if (table := build_paper_table(sweep, places))]
+    indices = {entry.folder.path.resolve(): index for index, entry in enumerate(entries)}
+    tables = [table for sweep in sweeps if (table := build_paper_table(sweep, indices))]
     figures = build_figures(sweeps, faults) if figures is None else figures
-    drawn = [build_figure_payload(each, sweep, places) for sweep, each in zip(sweeps, figures, strict=True) if each]
+    drawn = [build_figure_payload(each, sweep, indices) for sweep, each in zip(sweeps, figures, strict=True) if each]
     rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
     write_page(
         path,
@@ -77,7 +77,7 @@ def write_html(
 
 
 def _compare_with_paper(entries: Sequence[IndexedRun], sweeps: Sequence[Sweep]) -> list[Difference]:
-    """How the sweeps' runs differ from the paper's."""
+    """List the settings in which the sweeps' runs differ from the paper's."""
     varied: dict[Path, set[str]] = {}
     for run in (run for sweep in sweeps for run in sweep.runs):
         varied.setdefault(run.folder.resolve(), set()).update(run.at)

@@ -1,4 +1,4 @@
-"""The runs of a page: what its table shows of each, and the block that it opens."""
+"""The runs of a page: the columns of its table, and the data of each run."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from snowball.report.web.html import round_numbers
 from snowball.report.web.run_payload import pack_run
 
 MAX_OPEN_RUNS = 8
-"""So many runs are shown all at once; of more, one at a time is opened."""
+"""The most runs that are all shown at once; of more, one at a time is opened."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class IndexedRun:
     """A run of the page.
 
     Attributes:
-        conditions: what its defense met, as `conditions` has it.
+        conditions: see `hash_conditions`.
         packed: its rounds and settings.
     """
 
@@ -36,16 +36,16 @@ class IndexedRun:
 
     @property
     def outcome(self) -> str:
-        """What became of the backdoor."""
+        """The run's outcome, a key of `OUTCOMES`."""
         return classify_outcome(self.row.last_main_accuracy, self.row.last_backdoor_accuracy)
 
     @property
     def link(self) -> str:
-        """Where the page shows this run."""
+        """The link that opens this run."""
         return build_address(self.row.name)
 
     def plain(self) -> dict[str, Any]:
-        """What the page's script knows of a run that is not open."""
+        """Return the data of a run that the page's script has before the run is opened."""
         return {
             "name": self.row.name,
             "data": self.data,
@@ -62,7 +62,7 @@ class IndexedRun:
 
 
 def build_run_index(folders: Sequence[RunFolder], faults: list[str] | None) -> list[IndexedRun]:
-    """The runs, in the order given; one that cannot be read is an error, or among the faults."""
+    """Index the runs, in the order given; one that cannot be read is an error, or one of the faults."""
     entries = []
     for name, folder in zip(choose_run_names(folders), folders, strict=True):
         with note_faults(faults):
@@ -84,14 +84,14 @@ def _index_run(name: str, folder: RunFolder) -> IndexedRun:
 
 
 def hash_conditions(run: RunInfo) -> str:
-    """A digest of a run's seed and settings but for its defense and number of rounds: alike where defenses compare."""
+    """Hash a run's seed and settings except defense and number of rounds: runs with equal hashes compare defenses."""
     settings = run.get("settings")
     met = settings and {**settings, "defense": None, "rounds": None}
     return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def build_address(name: str) -> str:
-    """The part of the page's address that opens a run."""
+    """Build the fragment of the page's address that opens a run."""
     return f"#{urlencode({'run': name}, errors='backslashreplace')}"
 
 
@@ -100,10 +100,10 @@ SETTING_COLUMNS: dict[str, Callable[[IndexedRun], str]] = {
     "Attack": lambda entry: entry.attack,
     "Seed": lambda entry: entry.seed,
 }
-"""Columns that a table of runs has where runs differ in them."""
+"""The columns that the table of runs has only if runs differ in them."""
 
 VERDICT_COLUMN = "Backdoor, last"
-"""The column that says what became of the backdoor."""
+"""The column that shows whether the backdoor is in."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Column:
     """A column of the table of runs.
 
     Attributes:
-        cells: a text a run.
+        cells: one text per run.
         numeric: whether the texts start with the numbers that they are sorted by.
-        keys: the numbers, where the texts do not.
+        keys: the numbers to sort by, if the texts do not start with them.
     """
 
     header: str
@@ -123,7 +123,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """What the page makes of its cells."""
+        """The CSS classes of its cells."""
         fits = {
             "place": self.header in (*SETTING_COLUMNS, "Defense"),
             "text": not self.numeric,
@@ -133,9 +133,9 @@ class Column:
 
 
 def build_columns(entries: Sequence[IndexedRun]) -> list[Column]:
-    """The table of runs but for their names."""
-    places = [Column(header, tuple(map(show, entries)), header == "Seed") for header, show in SETTING_COLUMNS.items()]
-    return [column for column in places if len(set(column.cells)) > 1] + [
+    """Build the columns of the table of runs, except their names."""
+    settings = [Column(header, tuple(map(show, entries)), header == "Seed") for header, show in SETTING_COLUMNS.items()]
+    return [column for column in settings if len(set(column.cells)) > 1] + [
         Column(
             header,
             tuple(show(entry.row) for entry in entries),

@@ -1,4 +1,4 @@
-"""A run as the page draws it: packed, since a page of a hundred runs opens few of them."""
+"""The data of a run for the page: packed, since a page of a hundred runs opens few of them."""
 
 import json
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from snowball.report.runs import STAGES
 from snowball.report.web.html import pack_text, round_numbers
 
 MAX_FACTS = 24
-"""Facts of a round that go into the page: a deep network has hundreds, one a layer, few of them ever looked at."""
+"""The most facts of a round in the page: a deep network has hundreds, one per layer, and few are ever looked at."""
 
 DIGITS = 4
-"""Of every number: no screen shows more, and a fifth of the page would be the next."""
+"""The significant digits of every number: no screen shows more, and the next would add a fifth to the page."""
 
 
 def pack_run(run: RunInfo, records: Sequence[RoundRecord]) -> str:
-    """A run's rounds and settings in letters."""
+    """Pack a run's rounds and settings into text."""
     return pack_text(json.dumps(build_run_payload(run, records), separators=(",", ":")))
 
 
 def build_run_payload(run: RunInfo, records: Sequence[RoundRecord]) -> dict[str, Any]:
-    """What the page draws of a run."""
+    """Build the data of a run that the page draws."""
     return {"rounds": [_build_round(record) for record in records], "settings": _format_settings(run)}
 
 
@@ -47,7 +47,7 @@ def _build_round(record: RoundRecord) -> dict[str, Any]:
 
 
 def _split_facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, float]]:
-    """The facts that are a number a participant, and those that are one number; others have no place on the page."""
+    """Split the facts into those with one number per participant and those that are a number; drop all others."""
     names = [name for name in record["facts"] if not name.startswith("seconds.")]
     names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
     facts = {name: record["facts"][name] for name in names}
@@ -69,5 +69,5 @@ def _is_column(fact: Any, length: int) -> bool:
 
 
 def _format_settings(run: RunInfo) -> str:
-    """A run's record but for its trigger, which has a place of its own on the page."""
+    """Format run.json without the trigger, which the page shows elsewhere."""
     return json.dumps({name: value for name, value in run.items() if name != "trigger"}, indent=2)

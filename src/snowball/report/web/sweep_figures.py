@@ -1,4 +1,4 @@
-"""Figures of sweeps as the page's script takes them: columns of numbers, and the runs behind each by their places."""
+"""Figures of sweeps for the page's script: columns of numbers, and the runs behind each as indices."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +9,13 @@ from snowball.report.sweeps import Sweep
 from snowball.report.web.html import round_numbers
 
 
-def build_figure_payload(figure: Figure, sweep: Sweep, places: Mapping[Path, int]) -> dict[str, Any]:
-    """The figure of a sweep; `places` are where runs' folders are in the page's catalogue."""
-    found = {run.name: places[run.folder.resolve()] for run in sweep.runs if run.folder.resolve() in places}
+def build_figure_payload(figure: Figure, sweep: Sweep, indices: Mapping[Path, int]) -> dict[str, Any]:
+    """Build the data of a sweep's figure; `indices` are those of the runs' folders on the page."""
+    found = {run.name: indices[run.folder.resolve()] for run in sweep.runs if run.folder.resolve() in indices}
     return _encode_figure(figure, found)
 
 
-def _encode_figure(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:
+def _encode_figure(figure: Figure, indices: Mapping[str, int]) -> dict[str, Any]:
     return {
         "kind": figure.kind,
         "title": figure.title,
@@ -26,18 +26,18 @@ def _encode_figure(figure: Figure, places: Mapping[str, int]) -> dict[str, Any]:
         "unfinished": figure.unfinished,
         "logarithmic": figure.logarithmic,
         "panels": [
-            {"title": panel.title, "series": [_encode_series(series, places) for series in panel.series]}
+            {"title": panel.title, "series": [_encode_series(series, indices) for series in panel.series]}
             for panel in figure.panels
         ],
     }
 
 
-def _encode_series(series: Series, places: Mapping[str, int]) -> dict[str, Any]:
+def _encode_series(series: Series, indices: Mapping[str, int]) -> dict[str, Any]:
     return {
         "name": series.name,
         "x": [round_numbers(point.x) for point in series.points],
         "y": [round_numbers(point.y) for point in series.points],
         "spread": [round_numbers(point.spread) for point in series.points],
-        "runs": [[places[name] for name in point.runs if name in places] for point in series.points],
+        "runs": [[indices[name] for name in point.runs if name in indices] for point in series.points],
         "missing": [point.missing for point in series.points],
     }

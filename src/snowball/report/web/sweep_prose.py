@@ -1,4 +1,4 @@
-"""Sweeps in words: what stands beside the paper, and what came of the runs."""
+"""Sweeps in words: the comparison with the paper, and the outcomes of the runs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from snowball.report.web.sweep_tables import PaperTable, describe_agreement
 
 
 def write_paper_headline(tables: Sequence[PaperTable], figures: int, runs: int) -> str:
-    """What there is, in one line."""
+    """Count tables, figures and runs in one line."""
     counts = {"table": len(tables), "figure": figures}
     shown = " and ".join(_count_noun(count, noun) for noun, count in counts.items() if count)
     beside = ", beside the published numbers" if any(table.source for table in tables) else ""
@@ -18,7 +18,7 @@ def write_paper_headline(tables: Sequence[PaperTable], figures: int, runs: int) 
 
 
 def write_paper_prose(tables: Sequence[PaperTable], sweeps: Sequence[Sweep], rows: Sequence[Row]) -> str:
-    """How the numbers compare, and what became of the backdoor."""
+    """Say how the numbers compare with the published ones, and how the runs ended."""
     asked = {run.folder.resolve(): run.state for sweep in sweeps for run in sweep.runs}
     finished = sum(state == "finished" for state in asked.values())
     compared = sum((table.compared for table in tables), Counter[str]())

@@ -1,4 +1,4 @@
-"""A sweep's grid as the page shows it: heads that span what they group, and numbers that lead to their runs."""
+"""Tables of sweeps for the page: headings that span columns, and numbers that link to their runs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from pathlib import Path
 from snowball.report.cell_text import format_metric
 from snowball.report.run_metrics import METRICS, Metric
 from snowball.report.sweeps import Sweep, read_published_numbers
-from snowball.report.tables import MAX_DIFFERENCE, Cell, SweepTable, build_table
+from snowball.report.tables import MAX_DIFFERENCE, Cell, SweepTable, build_sweep_table
 
 DIGITS = 2
-"""Of a percentage, as the paper prints them."""
+"""The decimals of a percentage, as in the paper."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """A heading, and how many columns it stands over."""
+    """A heading, and how many columns it spans."""
 
     text: str
     span: int
@@ -27,8 +27,8 @@ class Number:
     """A metric in a cell.
 
     Attributes:
-        difference: the mean less the published number, with its sign.
-        compared: how they compare in a word, where they are far from each other.
+        difference: the mean minus the published number, with its sign.
+        compared: how they compare in one word, if they are far apart.
     """
 
     mean: str
@@ -41,11 +41,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Box:
-    """A cell of the page: a number a metric.
+    """A cell of the page, with one number per metric.
 
     Attributes:
-        runs: the places of its runs in the page's catalogue.
-        missing: how many of its runs are there, where some are not.
+        runs: the indices of its runs on the page.
+        missing: how many of its runs there are, if some are missing.
         reason: why.
     """
 
@@ -60,10 +60,10 @@ class PaperTable:
     """A table of the page.
 
     Attributes:
-        heads: lines of headings, and the setting that each line is of.
-        corner: the settings that the rows are of.
-        source: where the published numbers are from.
-        compared: how many numbers are "alike", "worse" and "better" than the published ones.
+        heads: lines of headings, each with its setting.
+        corner: the settings of the rows.
+        source: the source of the published numbers.
+        compared: how many numbers are "alike", "worse" or "better" than the published ones.
     """
 
     title: str
@@ -76,38 +76,38 @@ class PaperTable:
 
     @property
     def agreement(self) -> str:
-        """How many of the published numbers are met."""
+        """A sentence on how many of the published numbers are met."""
         return describe_agreement(self.compared)
 
 
-def build_paper_table(sweep: Sweep, places: Mapping[Path, int]) -> PaperTable | None:
-    """A sweep's table, unless it has a figure alone; `places` are where runs' folders are in the page's catalogue."""
+def build_paper_table(sweep: Sweep, indices: Mapping[Path, int]) -> PaperTable | None:
+    """Build a sweep's table, unless it has only a figure; `indices` are those of the runs' folders on the page."""
     if sweep.table is None and sweep.figure is not None:
         return None
-    grid = build_table(sweep)
-    found = {run.name: places.get(run.folder.resolve()) for run in sweep.runs}
+    table = build_sweep_table(sweep)
+    found = {run.name: indices.get(run.folder.resolve()) for run in sweep.runs}
     return PaperTable(
-        title=grid.title,
-        heads=_build_heads(grid),
-        corner=", ".join(map(_shorten_path, grid.row_names)),
-        metrics=tuple(METRICS[name] for name in grid.metrics),
+        title=table.title,
+        heads=_build_heads(table),
+        corner=", ".join(map(_shorten_path, table.row_names)),
+        metrics=tuple(METRICS[name] for name in table.metrics),
         rows=tuple(
-            (", ".join(labels), tuple(_build_box(grid, row, column, found) for column in range(len(grid.cells[row]))))
-            for row, labels in enumerate(grid.row_labels)
+            (", ".join(labels), tuple(_build_box(table, row, column, found) for column in range(len(table.cells[row]))))
+            for row, labels in enumerate(table.row_labels)
         ),
         source=read_published_numbers()[sweep.published]["source"] if sweep.published else "",
         compared=Counter(
-            word for line in grid.cells for cell in line for name in grid.metrics if (word := cell.compared(name))
+            word for line in table.cells for cell in line for name in table.metrics if (word := cell.compared(name))
         ),
     )
 
 
-def _build_heads(grid: SweepTable) -> tuple[tuple[str, tuple[Head, ...]], ...]:
-    """A line of headings a setting, each over all the columns that are alike so far."""
+def _build_heads(table: SweepTable) -> tuple[tuple[str, tuple[Head, ...]], ...]:
+    """Build one line of headings per setting, each above all columns that agree so far."""
     lines = []
-    for level, name in enumerate(grid.column_names):
-        alike = Counter(labels[: level + 1] for labels in grid.column_labels)
-        heads = tuple(Head(labels[level], len(grid.metrics) * count) for labels, count in alike.items())
+    for level, name in enumerate(table.column_names):
+        alike = Counter(labels[: level + 1] for labels in table.column_labels)
+        heads = tuple(Head(labels[level], len(table.metrics) * count) for labels, count in alike.items())
         lines.append((_shorten_path(name), heads))
     return tuple(lines)
 
@@ -116,13 +116,13 @@ def _shorten_path(path: str) -> str:
     return path.removesuffix(".name")
 
 
-def _build_box(grid: SweepTable, row: int, column: int, places: Mapping[str, int | None]) -> Box:
-    cell = grid.cells[row][column]
-    best = (row, column) in grid.best
+def _build_box(table: SweepTable, row: int, column: int, indices: Mapping[str, int | None]) -> Box:
+    cell = table.cells[row][column]
+    best = (row, column) in table.best
     reasons = [*(f"{name} failed: {sentence}" for name, sentence in cell.failed.items()), *cell.broken]
     return Box(
-        numbers=tuple(_format_number(cell, name, best and name == grid.metrics[0]) for name in grid.metrics),
-        runs=tuple(place for name in cell.runs if (place := places.get(name)) is not None),
+        numbers=tuple(_format_number(cell, name, best and name == table.metrics[0]) for name in table.metrics),
+        runs=tuple(index for name in cell.runs if (index := indices.get(name)) is not None),
         missing=cell.missing(),
         reason="; ".join(reasons) or ("not finished" if cell.missing() else ""),
     )
@@ -142,14 +142,14 @@ def _format_number(cell: Cell, metric: str, best: bool) -> Number:
 
 
 def _add_sign(text: str) -> str:
-    """A difference with its sign, minus as typesetters have it; none where it rounds to nothing."""
+    """Add a sign to a difference, unless it rounds to zero; minus is the typographic one."""
     if float(text) == 0:
         return text.removeprefix("-")
     return text.replace("-", "−") if text.startswith("-") else f"+{text}"  # noqa: RUF001
 
 
 def describe_agreement(compared: Counter[str]) -> str:
-    """How many of the published numbers are met, in a sentence."""
+    """Say in a sentence how many of the published numbers are met."""
     if not compared:
         return ""
     met = f"{compared['alike']} of {compared.total()} published numbers are met within {100 * MAX_DIFFERENCE:g} points"
