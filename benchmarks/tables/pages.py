@@ -53,6 +53,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "strength": strength.attacked,
     "strength not learned": strength.unlearned,
     "strength clean": strength.clean,
+    "ablation": strength.ablation,
     "ballots": strength.ballots,
     "traces": strength.traces,
 }

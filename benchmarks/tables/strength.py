@@ -1,5 +1,6 @@
 """Tables of what snowball-plus came to: in the federations of `strength/judge.py`, and ballot by ballot."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -49,6 +50,24 @@ def clean() -> str:
         if cell.attack == CLEAN
     ]
     return format_table(("world", "seeds", "main lost", "honest left out"), rows)
+
+
+def ablation() -> str:
+    """Attacked federations with all ballots, and without each of them: the backdoor of the last round."""
+    runs = read_result("strength-ablation")["runs"]
+    without = dict.fromkeys(run["defense"] for run in runs if run["defense"].startswith(f"{DEFENSE}:"))
+    columns = ("fedavg", "ideal", DEFENSE, *without)
+    cells: dict[Cell, dict[str, float]] = {}
+    for run in runs:
+        cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"]] = run["last"]["backdoor_accuracy"]
+    rows = [[*cell, *(show(found.get(name)) for name in columns)] for cell, found in cells.items()]
+    heads = (
+        "FedAvg's backdoor",
+        "Ideal's",
+        "all ballots",
+        *(f"no {json.loads(each.partition('=')[2])[0]}" for each in without),
+    )
+    return format_table(("world", "attack", *heads), rows)
 
 
 def ballots() -> str:

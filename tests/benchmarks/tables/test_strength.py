@@ -69,3 +69,19 @@ def test_what_fedavg_does_not_learn_stands_apart() -> None:
 
 def test_clean_federations_stand_apart() -> None:
     assert read_lines(strength.clean()) == [["mnist-a0.5-m20", "1", "2.0", "1.0"]]
+
+
+def test_the_ablation_has_a_column_per_missing_ballot(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        make_run("fedavg", 0.99),
+        make_run("snowball-plus", 0.01),
+        make_run('snowball-plus:without=["crowd"]', 0.5),
+        make_run("snowball-plus", 0.02, attack="dba"),
+    ]
+    monkeypatch.setattr(strength, "read_result", lambda name: {"runs": runs})
+    table = strength.ablation()
+    assert "| world | attack | FedAvg's backdoor | Ideal's | all ballots | no crowd |" in table
+    assert read_lines(table) == [
+        ["mnist-a0.5-m30", "cba", "99.0", "", "1.0", "50.0"],
+        ["mnist-a0.5-m30", "dba", "", "", "2.0", ""],
+    ]
