@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from snowball.buffers import Buffers, buffers_of, load_buffers
-from snowball.defenses import DEFENSES, Context, FedAvg, Lesson, State, Verdict
+from snowball.defenses import DEFENSES, ClientTask, Context, FedAvg, State, Verdict
 from snowball.defenses.ops import weighted_mean
 from snowball.errors import SettingError, UpdateError
 from snowball.models import MODELS, ModelInfo
@@ -84,9 +84,9 @@ class Looking(FedAvg):
         scores = context.model(context.base, context.model.random_inputs(3, context.stream("noise")))
         return Verdict(verdict.delta, verdict.elected, {"scores": scores[:, 0]})
 
-    def train(self, lesson: Lesson) -> State | None:
-        assert lesson.model.training
-        lesson.model(lesson.inputs)
+    def train(self, task: ClientTask) -> State | None:
+        assert task.model.training
+        task.model(task.inputs)
         return None
 
 
@@ -285,7 +285,7 @@ def test_a_defense_tries_rows_with_the_global_ones_of_before_the_round(normed: M
     next(running)
     model = FederatedModel(federation)
     model.buffers = state.buffers
-    context = Context(2, seed=federation.experiment.seed)
+    context = Context(round=2, seed=federation.experiment.seed)
     expected = model(state.base, model.random_inputs(3, context.stream("noise")))[:, 0]
     assert next(running)["facts"]["scores"] == pytest.approx(expected.tolist(), rel=1e-6)
 

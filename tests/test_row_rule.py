@@ -48,7 +48,13 @@ def vote_on_a_server(states: list[State]) -> list[float]:
     rows = [layout.flatten({name: state[name] for name in parameters}) for state in states]
     buffers = [{name: state[name] for name in state if name not in parameters} for state in states]
     base = layout.flatten(parameters)
-    received = Received(torch.stack(rows) - base, torch.full((8,), 10.0), tuple(CLIENTS), layout, buffers)
+    received = Received(
+        values=torch.stack(rows) - base,
+        examples=torch.full((8,), 10.0),
+        clients=tuple(CLIENTS),
+        layout=layout,
+        buffers=buffers,
+    )
     outcome = judge_round(received, DEFENSE, Context(round=1, base=base), buffers[0])
     return torch.as_tensor(outcome.facts["votes"]).tolist()
 

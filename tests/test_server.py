@@ -15,8 +15,8 @@ from snowball.defenses import (
     Context,
     Defense,
     FedAvg,
-    FlDetector,
-    FlTrust,
+    FLDetector,
+    FLTrust,
     FoolsGold,
     Krum,
     Median,
@@ -39,11 +39,11 @@ def receive(numbers: Sequence[int]) -> Received:
     """What clients of these numbers send: multiples of 1/64, so that sums and differences are exact."""
     rngs = [torch.Generator().manual_seed(number) for number in numbers]
     return Received(
-        torch.stack([torch.randint(-64, 65, (LAYOUT.width,), generator=rng) / 64 for rng in rngs]),
-        torch.tensor([20 + number % 7 for number in numbers], dtype=torch.float64),
-        tuple(f"site-{number:02}" for number in numbers),
-        LAYOUT,
-        [make_buffers(number, rng) for number, rng in zip(numbers, rngs, strict=True)],
+        values=torch.stack([torch.randint(-64, 65, (LAYOUT.width,), generator=rng) / 64 for rng in rngs]),
+        examples=torch.tensor([20 + number % 7 for number in numbers], dtype=torch.float64),
+        clients=tuple(f"site-{number:02}" for number in numbers),
+        layout=LAYOUT,
+        buffers=[make_buffers(number, rng) for number, rng in zip(numbers, rngs, strict=True)],
     )
 
 
@@ -53,7 +53,7 @@ def make_buffers(number: int, rng: torch.Generator) -> Buffers:
 
 
 def judge(received: Received, defense: Defense, round: int = 1, state: Any = None) -> Outcome:
-    return judge_round(received, defense, Context(round, None, BASE, seed=7, state=state), BUFFERS)
+    return judge_round(received, defense, Context(round=round, rounds=None, base=BASE, seed=7, state=state), BUFFERS)
 
 
 def is_same(one: Outcome, other: Outcome) -> bool:
@@ -113,9 +113,9 @@ def test_a_round_that_leaves_nobody_is_an_error() -> None:
 
 
 def test_so_is_an_own_update_of_the_server_that_is_not_finite() -> None:
-    context = Context(1, None, BASE, trusted=torch.full((LAYOUT.width,), torch.nan))
+    context = Context(round=1, rounds=None, base=BASE, trusted=torch.full((LAYOUT.width,), torch.nan))
     with pytest.raises(UpdateError, match=r"^the server's own update holds NaN or infinite numbers$"):
-        judge_round(receive(range(3)), FlTrust(), context, BUFFERS)
+        judge_round(receive(range(3)), FLTrust(), context, BUFFERS)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,9 @@ def test_where_the_defense_cannot_judge_who_is_left_the_model_stays(defense: Def
 
 def test_a_model_that_would_not_be_finite_stays() -> None:
     base = torch.full((LAYOUT.width,), 3e38)
-    outcome = judge_round(receive(range(3)), Changing({"delta": base}), Context(1, None, base), BUFFERS)
+    outcome = judge_round(
+        receive(range(3)), Changing({"delta": base}), Context(round=1, rounds=None, base=base), BUFFERS
+    )
     assert outcome.kept == "the average holds NaN or infinite numbers"
     assert outcome.base is base
 
@@ -165,7 +167,7 @@ def test_a_fault_in_the_code_of_a_defense_is_not_hidden() -> None:
         judge(receive(range(3)), divide)
 
 
-@pytest.mark.parametrize("defense", [FlDetector(window=1), FoolsGold()])
+@pytest.mark.parametrize("defense", [FLDetector(window=1), FoolsGold()])
 def test_a_defense_with_a_memory_has_none_of_the_dropped_until_they_come_back(defense: Defense) -> None:
     received = receive(range(6))
     received.values[4] = torch.nan

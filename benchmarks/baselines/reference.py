@@ -86,7 +86,7 @@ def selectees(totals: Floats, count: int) -> list[int]:
     return [int(row) for row in order[:count]]
 
 
-class Vae(nn.Module):
+class VAE(nn.Module):
     """The paper's auto-encoder of differences: two hidden layers on either side of a sampled latent vector."""
 
     def __init__(self, width: int, hidden: int, latent: int, generator: torch.Generator) -> None:
@@ -135,7 +135,7 @@ def ordered_differences(rows: Tensor) -> Tensor:
     return torch.stack([rows[i] - rows[j] for i in range(len(rows)) for j in range(len(rows)) if i != j])
 
 
-def train(vae: Vae, differences: Tensor, epochs: int) -> None:
+def train(vae: VAE, differences: Tensor, epochs: int) -> None:
     """Fit the auto-encoder to these differences, with an optimiser that knows nothing of earlier calls."""
     inputs = torch.sigmoid(differences)
     optimizer = torch.optim.Adam(vae.parameters(), lr=1e-3)
@@ -146,7 +146,7 @@ def train(vae: Vae, differences: Tensor, epochs: int) -> None:
             optimizer.step()
 
 
-def candidate_error(vae: Vae, elected: Tensor, candidate: Tensor) -> float:
+def candidate_error(vae: VAE, elected: Tensor, candidate: Tensor) -> float:
     """How badly a candidate's differences to the elected rows, in both directions, are reconstructed."""
     differences = [sign * (row - candidate) for row in elected for sign in (1, -1)]
     return sum(vae.error(difference) for difference in differences) / len(differences)
@@ -175,7 +175,7 @@ def top_down(
     latent: int = 64,
 ) -> list[int]:
     """Grow the selectees to `target` of the (K, d) rows; returns who is elected, in the order of election."""
-    vae = Vae(rows.shape[1], hidden, latent, generator)
+    vae = VAE(rows.shape[1], hidden, latent, generator)
     train(vae, ordered_differences(rows[list(first)]), first_epochs)
 
     def score(elected: list[int], candidates: list[int]) -> list[float]:

@@ -32,8 +32,8 @@ JUDGED = (4, 8, 9, 20)
 
 def elected(rounds: list[Round], defense: SnowballMinus) -> Tensor:
     """Who is elected, all rounds in a row; the number of clusters, if it is to be found, is the first round's."""
-    state = defense(rounds[0].updates, Context(1)).state
-    verdicts = [defense(taken.updates, Context(taken.number, state=state)) for taken in rounds]
+    state = defense(rounds[0].updates, Context(round=1)).state
+    verdicts = [defense(taken.updates, Context(round=taken.number, state=state)) for taken in rounds]
     return torch.cat([verdict.elected for verdict in verdicts])
 
 
@@ -68,7 +68,7 @@ def by_round(rounds: list[Round]) -> dict[str, Any]:
 
 def found(rounds: list[Round]) -> list[int]:
     """How many clusters the Gap statistic finds in the first round, with several seeds."""
-    return [int(SnowballMinus()(rounds[0].updates, Context(1, seed=seed)).facts["clusters"]) for seed in SEEDS]
+    return [int(SnowballMinus()(rounds[0].updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in SEEDS]
 
 
 def judges(rounds: list[Round]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def stored(name: str) -> Updates:
 def find(updates: Updates, least: int, most: int, rule: GapRule, seeds: Sequence[int] = SEEDS) -> list[float]:
     """The clusters that each seed finds."""
     defense = SnowballMinus(gap_from=least, gap_to=most, gap_rule=rule)
-    return [float(defense(updates, Context(1, seed=seed)).facts["clusters"]) for seed in seeds]
+    return [float(defense(updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in seeds]
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from benchmarks.measuring.timing import one_thread
 from snowball.defenses import Context, SnowballMinus
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
-from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.rng import stream
 from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.federation import Federation
@@ -88,11 +88,11 @@ def stored(name: str) -> Round:
     prefix, infected = f"{name}/layer/", tensors[f"{name}/infected"]
     layers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
     updates = Updates.from_layers(layers, clients=[f"{row:03}" for row in range(len(infected))])
-    elected = SnowballMinus(clusters=CLUSTERS, ballot_floor=0.0)(updates, Context(1)).elected
+    elected = SnowballMinus(clusters=CLUSTERS, ballot_floor=0.0)(updates, Context(round=1)).elected
     return Round(updates, infected, elected)
 
 
-def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat: int) -> tuple[Vae, Tensor, Tensor]:
+def learn(taken: Round, judge: str, learned: str, settings: VAESettings, repeat: int) -> tuple[VAE, Tensor, Tensor]:
     """A VAE, what it has learned (m, d), and what there is to score of each candidate (c, s, d)."""
     rng = stream(0, "latent", judge, learned, repeat)
     made = JUDGES[judge](taken.updates, taken.updates.layout.names, settings, rng)
@@ -106,7 +106,7 @@ def learn(taken: Round, judge: str, learned: str, settings: VaeSettings, repeat:
     return vae, known, asked
 
 
-def measure(taken: Round, judge: str, learned: str, settings: VaeSettings, repeats: int = REPEATS) -> Case:
+def measure(taken: Round, judge: str, learned: str, settings: VAESettings, repeats: int = REPEATS) -> Case:
     """How well several VAEs tell infected candidates from benign ones."""
     infected = taken.infected[~taken.selectees]
     by_code, by_error = [], []
@@ -131,7 +131,7 @@ def without_vae(taken: Round) -> float:
     return auc(taken.infected[~taken.selectees], apart)
 
 
-def result_of(taken: Round, settings: VaeSettings, repeats: int = REPEATS) -> dict[str, Any]:
+def result_of(taken: Round, settings: VAESettings, repeats: int = REPEATS) -> dict[str, Any]:
     """All that is measured of a round."""
     return {
         "clients": len(taken.infected),
@@ -145,7 +145,7 @@ def result_of(taken: Round, settings: VaeSettings, repeats: int = REPEATS) -> di
 
 def rounds() -> dict[str, dict[str, Any]]:
     """Both rounds, where each is from and what is measured of it."""
-    settings = VaeSettings()
+    settings = VAESettings()
     with one_thread():
         played, kept = play(LAST, ASSIGNMENTS), stored(STORED)
         return {

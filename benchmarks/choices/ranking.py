@@ -33,7 +33,7 @@ def compare(taken: Round, snowball: Snowball) -> dict[str, Any]:
     """Both judges in the same round, after the same bottom-up election."""
     updates, scores, elected = taken.updates, [], {}
     for name in COMPARED:
-        verdict = replace(snowball, judge=name, grow_after=0)(updates, Context(1))
+        verdict = replace(snowball, judge=name, grow_after=0)(updates, Context(round=1))
         selected = verdict.facts["order"] == 0
         judge = JUDGES[name](updates, updates.layout.names, snowball.vae, stream(0, "ranking"))
         scores.append(judge(selected.nonzero()[:, 0], (~selected).nonzero()[:, 0]).double())

@@ -49,7 +49,7 @@ CASES = {
 def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
     """The bottom-up election of a round, and how its updates lie."""
     elect = SnowballMinus(snowball.clusters, first_share=snowball.first_share, ballot_floor=snowball.ballot_floor)
-    elected = elect(taken.updates, Context(1)).elected
+    elected = elect(taken.updates, Context(round=1)).elected
     means = measure_distances(taken.updates.products(), taken.infected.tolist())
     return {
         "round": taken.number,

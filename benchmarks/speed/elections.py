@@ -29,7 +29,7 @@ from benchmarks.measuring.processes import run_module
 from benchmarks.measuring.timing import Case, fastest, make_case, one_thread, table
 from benchmarks.speed import peers
 from snowball.defenses.base import Context
-from snowball.defenses.snowball import Snowball, VaeSettings
+from snowball.defenses.snowball import Snowball, VAESettings
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow
@@ -87,7 +87,7 @@ def our_growth(updates: Updates, first: list[int], judge: str, quick: bool, thre
     selectees = torch.zeros(len(updates), dtype=torch.bool)
     selectees[first] = True
     generator = stream(SEED, "benchmark", judge)
-    settings = VaeSettings(**epochs(quick), cpu_threads=threads)
+    settings = VAESettings(**epochs(quick), cpu_threads=threads)
     appointed = JUDGES[judge](updates, updates.layout.names, settings, generator)
     growth = grow(selectees, target, step, appointed, torch.arange(len(updates)))
     elected: list[int] = growth.elected.nonzero()[:, 0].tolist()

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks.measuring.machine import describe
 from benchmarks.measuring.timing import Case, one_thread
-from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
+from snowball.defenses import Context, Defense, FLDetector, FoolsGold, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
 from snowball.models import build_model
 from snowball.records.checkpoint import RunState, hash_tensor, save_state
@@ -50,7 +50,7 @@ Clients = Callable[[Tensor, Tensor, int], Tensor]
 """(n, d) what a cohort (n,) sends, given the model (d,) and the round."""
 
 MAKE: dict[str, Callable[[int | None], Defense]] = {
-    "fldetector": lambda bound: FlDetector(window=WINDOW, remember=bound),
+    "fldetector": lambda bound: FLDetector(window=WINDOW, remember=bound),
     "foolsgold": lambda bound: FoolsGold(remember=bound),
 }
 
@@ -97,7 +97,10 @@ def play(
         cohort = torch.tensor(draw_cohort(experiment, round))
         rows = clients(cohort, state.base, round)
         updates = Updates.from_layers({"w": rows}, clients=[str(client) for client in cohort.tolist()])
-        verdict = defense(updates, Context(round, experiment.rounds, state.base, experiment.seed, state.defense))
+        verdict = defense(
+            updates,
+            Context(round=round, rounds=experiment.rounds, base=state.base, seed=experiment.seed, state=state.defense),
+        )
         state = RunState(round, state.base + verdict.delta, verdict.state)
         yield cohort, verdict, state
 

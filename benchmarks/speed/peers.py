@@ -41,7 +41,7 @@ def model_rows(clients: int, width: int) -> dict[str, Tensor]:
 def context_of(updates: Updates) -> Context:
     """A round with everything that a server can have, but for a model to try."""
     base = 0.1 * torch.randn(updates.layout.width, generator=stream(SEED, "benchmark", "base"))
-    return Context(1, 100, base, SEED, trusted=updates.mean(torch.ones(len(updates))))
+    return Context(round=1, rounds=100, base=base, seed=SEED, trusted=updates.mean(torch.ones(len(updates))))
 
 
 def after(defense: Defense, updates: Updates, context: Context, rounds: int) -> Context:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.snowball.judges import PUBLISHED_BATCH
-from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.rng import stream
 from snowball.threads import use_threads
 
@@ -29,16 +29,16 @@ EPOCHS, DIFFERENCES, SCALE = 3, 24, 0.02
 TIMED_EPOCHS, REPEATS = 10, 8
 
 
-def learn_and_score(width: int, threads: int, settings: VaeSettings | None = None) -> list[Tensor]:
+def learn_and_score(width: int, threads: int, settings: VAESettings | None = None) -> list[Tensor]:
     """All that a VAE has learned, its errors and its codes."""
     differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
-    vae = Vae(width, settings or VaeSettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
+    vae = VAE(width, settings or VAESettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
     with use_threads(threads):
         vae.learn(differences, EPOCHS)
         return [*(each.detach() for each in vae.parameters()), vae.errors(differences), vae.codes(differences)]
 
 
-def find_differing(width: int, settings: VaeSettings | None = None) -> list[int]:
+def find_differing(width: int, settings: VAESettings | None = None) -> list[int]:
     """The numbers of threads with which anything differs from what one gives."""
     one = learn_and_score(width, 1, settings)
     return [threads for threads in THREADS if not same(one, learn_and_score(width, threads, settings))]
@@ -52,7 +52,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 def time_steps(width: int, threads: tuple[int, ...] = (1, 2)) -> list[float]:
     """Seconds that a step takes on so many threads each, measured in turn."""
     differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
-    vae = Vae(width, VaeSettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
+    vae = VAE(width, VAESettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
     seconds: dict[int, list[float]] = {count: [] for count in threads}
     for _ in range(REPEATS):
         for count in threads:

@@ -78,7 +78,7 @@ class Watch:
 
     def see(self, updates: Updates, infected: Sequence[bool], round: int, base: Tensor) -> None:
         """Look at a round; `base` is the model that it started from."""
-        context = Context(round, self.rounds, base, SEED, self.state)
+        context = Context(round=round, rounds=self.rounds, base=base, seed=SEED, state=self.state)
         memory = read_memory(context, updates.layout)
         evidence = gather_evidence(updates, base, memory.recalled)
         self.state = self.defense(updates, context).state

@@ -40,7 +40,7 @@ class Dropped:
         return {"client": self.client, "reason": self.reason, "detail": self.detail}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Received:
     """What clients sent in a round: shapes are the model's, numbers may be anything.
 
@@ -63,7 +63,7 @@ class Received:
         return Updates(self.values, self.examples, self.clients, self.layout, self.buffers)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
     """What came of a round.
 
@@ -104,8 +104,25 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
         verdict = ask_defense(defense, updates, context)
         after = apply_verdict(verdict, updates, base, buffers)
     except (SettingError, UpdateError) as error:  # a damaged state is another thing, and ends a run
-        return Outcome(updates, dropped, ~everyone(updates), {}, base, buffers, context.state, str(error))
-    return Outcome(updates, dropped, verdict.elected, verdict.facts, *after, verdict.state)
+        return Outcome(
+            updates=updates,
+            dropped=dropped,
+            elected=~everyone(updates),
+            facts={},
+            base=base,
+            buffers=buffers,
+            state=context.state,
+            kept=str(error),
+        )
+    return Outcome(
+        updates=updates,
+        dropped=dropped,
+        elected=verdict.elected,
+        facts=verdict.facts,
+        base=after[0],
+        buffers=after[1],
+        state=verdict.state,
+    )
 
 
 def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
@@ -117,11 +134,11 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
     for place, source in enumerate(kept):  # a second matrix may not fit the memory
         received.values[place] = received.values[source]
     sound = Received(
-        received.values[: len(kept)],
-        received.examples[kept],
-        tuple(received.clients[place] for place in kept),
-        received.layout,
-        [received.buffers[place] for place in kept],
+        values=received.values[: len(kept)],
+        examples=received.examples[kept],
+        clients=tuple(received.clients[place] for place in kept),
+        layout=received.layout,
+        buffers=[received.buffers[place] for place in kept],
     )
     return sound, tuple(Dropped(received.clients[place], NOT_FINITE, fault) for place, fault in faults.items())
 

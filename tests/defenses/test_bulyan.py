@@ -13,7 +13,7 @@ from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
 from snowball.updates import BLOCK_ELEMENTS, Updates
 
-FIRST = Context(1)
+FIRST = Context(round=1)
 
 
 def picks_of(order: Tensor | float) -> list[int]:
@@ -43,7 +43,7 @@ def near_median_by_loops(rows: np.ndarray[Any, Any], count: int) -> list[float]:
 
 def test_by_hand() -> None:
     updates = Updates.from_layers({"w": torch.tensor([1.0, 2, 3, 4, 6, 7, 100])[:, None]})
-    verdict = Bulyan(1)(updates, Context(5))  # whose lots prefer 6 to 7
+    verdict = Bulyan(1)(updates, Context(round=5))  # whose lots prefer 6 to 7
     assert [int(updates.values[row]) for row in picks_of(verdict.facts["order"])] == [3, 4, 2, 6, 1]
     assert verdict.elected.tolist() == [True, True, True, True, True, False, False]
     assert verdict.delta.item() == 3

@@ -52,7 +52,7 @@ def random_rows(clients: int, dtype: Any, width: int = 300) -> Rows:
 
 
 def assert_agree(defense: Defense, rows: Rows, expected: Rows) -> None:
-    delta = defense(Updates.from_layers({"w": rows}), Context(1)).delta
+    delta = defense(Updates.from_layers({"w": rows}), Context(round=1)).delta
     torch.testing.assert_close(delta, torch.from_numpy(np.asarray(expected, rows.dtype)), rtol=0, atol=1e-6)
 
 
@@ -83,7 +83,7 @@ def test_trimmed_mean(byzfl: Any, clients: int, f: int, dtype: Any) -> None:
 @pytest.mark.parametrize(("clients", "f"), [(7, 1), (11, 2), (20, 3), (41, 6)])
 def test_bulyan_picks_what_krum_elects_of_the_remainder(byzfl: Any, clients: int, f: int, dtype: Any) -> None:
     rows = random_rows(clients, dtype)
-    order = torch.as_tensor(Bulyan(f)(Updates.from_layers({"w": rows}), Context(1)).facts["order"])
+    order = torch.as_tensor(Bulyan(f)(Updates.from_layers({"w": rows}), Context(round=1)).facts["order"])
     left = rows
     for place in range(clients - 2 * f - 2):  # of what is left later byzfl elects nobody: fewer than 2f + 3
         best = byzfl.Krum(f + 1)(left)
@@ -95,5 +95,5 @@ def test_bulyan_picks_what_krum_elects_of_the_remainder(byzfl: Any, clients: int
 @pytest.mark.parametrize(("clients", "f"), [(7, 1), (13, 2), (20, 3), (41, 6)])
 def test_bulyan_averages_what_lies_near_the_median(byzfl: Any, clients: int, f: int, dtype: Any) -> None:
     rows = random_rows(clients, dtype)
-    elected = Bulyan(f)(Updates.from_layers({"w": rows}), Context(1)).elected.numpy()
+    elected = Bulyan(f)(Updates.from_layers({"w": rows}), Context(round=1)).elected.numpy()
     assert_agree(Bulyan(f), rows, byzfl.Meamed(2 * f)(rows[elected]))

@@ -117,17 +117,17 @@ def test_a_broken_model_is_merely_far_away() -> None:
     certain[LAYOUT.columns["out.bias"]] = torch.tensor([0.0, 0, 0, 1e4])
     differences = division_differences(updates, certain, Network(), torch.rand(5, 3, generator=stream(0)))
     assert euclidean(differences).isfinite().all()
-    assert QUICK(updates, Context(1, base=BASE, model=Network())).delta.isfinite().all()
+    assert QUICK(updates, Context(round=1, base=BASE, model=Network())).delta.isfinite().all()
 
 
 def test_models_that_differ_inside_alone_are_parted_by_their_answers_alone() -> None:
     updates = attacked(8, 0)
     updates.values[:, 9:] = 1
     updates.values[4:, :9] += 2
-    told = QUICK(updates, Context(1, base=BASE, model=Network())).facts["clusters"].tolist()
+    told = QUICK(updates, Context(round=1, base=BASE, model=Network())).facts["clusters"].tolist()
     assert not set(told[:4]) & set(told[4:])
     assert len(set(told)) < 8
-    assert len(set(QUICK(updates, Context(1, base=BASE)).facts["clusters"].tolist())) == 8
+    assert len(set(QUICK(updates, Context(round=1, base=BASE)).facts["clusters"].tolist())) == 8
 
 
 def test_near_points_far_out_keep_their_distances() -> None:
@@ -157,7 +157,7 @@ def test_updates_that_move_one_output_neuron_are_left_out_and_the_rest_is_clippe
     model: Network | None, seed: int
 ) -> None:
     updates = attacked(seed=seed)
-    verdict = QUICK(updates, Context(1, base=BASE, model=model))
+    verdict = QUICK(updates, Context(round=1, base=BASE, model=model))
     assert verdict.elected.tolist() == [True] * 9 + [False] * 3
     assert verdict.facts["suspicious"].tolist() == [False] * 9 + [True] * 3
     rows = updates.values.double().numpy()
@@ -169,11 +169,11 @@ def test_updates_that_move_one_output_neuron_are_left_out_and_the_rest_is_clippe
 
 def test_every_model_is_tried_on_every_probe() -> None:
     network, updates = Network(), attacked()
-    verdict = QUICK(updates, Context(1, base=BASE, model=network))
+    verdict = QUICK(updates, Context(round=1, base=BASE, model=network))
     assert verdict.facts["probed"] == 100
     assert network.passes == 100 * (len(updates) + 1)
     assert not torch.equal(*network.draws)
-    assert QUICK(updates, Context(1)).facts["probed"] == 0
+    assert QUICK(updates, Context(round=1)).facts["probed"] == 0
 
 
 def test_row_order_is_irrelevant_with_a_model_too() -> None:
@@ -181,7 +181,7 @@ def test_row_order_is_irrelevant_with_a_model_too() -> None:
     order = torch.randperm(len(updates), generator=stream(0, "order"))
     clients = tuple(updates.clients[row] for row in order)
     moved = Updates(updates.values[order], updates.examples[order], clients, LAYOUT)
-    here, there = (QUICK(rows, Context(1, base=BASE, model=Network())) for rows in (updates, moved))
+    here, there = (QUICK(rows, Context(round=1, base=BASE, model=Network())) for rows in (updates, moved))
     assert torch.equal(here.elected, there.elected)
     assert torch.equal(here.facts["clusters"], there.facts["clusters"])
     torch.testing.assert_close(here.delta, there.delta)
@@ -189,33 +189,33 @@ def test_row_order_is_irrelevant_with_a_model_too() -> None:
 
 def test_where_no_cluster_is_accepted_the_unsuspicious_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepsight, "hdbscan", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
-    verdict = DeepSight()(attacked(6, 3), Context(1))
+    verdict = DeepSight()(attacked(6, 3), Context(round=1))
     assert verdict.facts["accepted"] == 0
     assert verdict.elected.tolist() == [True] * 6 + [False] * 3
 
 
 def test_one_suspicious_row_does_not_spoil_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deepsight, "hdbscan", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
-    verdict = DeepSight()(attacked(6, 1), Context(1))
+    verdict = DeepSight()(attacked(6, 1), Context(round=1))
     assert verdict.facts["suspicious"].sum() == 1
     assert verdict.elected.all()
 
 
 def test_rows_that_say_nothing_are_all_taken() -> None:
-    verdict = DeepSight()(of_output([[[0.0, 0.0]] * 4] * 5), Context(1))
+    verdict = DeepSight()(of_output([[[0.0, 0.0]] * 4] * 5), Context(round=1))
     assert verdict.elected.all()
     assert verdict.facts["accepted"] == 0
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows_are_judged_each_on_its_own(rows: int) -> None:
-    assert QUICK(attacked(rows, 0), Context(1, base=BASE, model=Network())).elected.all()
-    assert QUICK(attacked(rows, 1), Context(1)).elected[:rows].all()
+    assert QUICK(attacked(rows, 0), Context(round=1, base=BASE, model=Network())).elected.all()
+    assert QUICK(attacked(rows, 1), Context(round=1)).elected[:rows].all()
 
 
 def test_a_model_without_its_parameters_is_refused() -> None:
     with pytest.raises(SettingError, match=r"deepsight needs Context\.base"):
-        QUICK(attacked(), Context(1, model=Network()))
+        QUICK(attacked(), Context(round=1, model=Network()))
 
 
 @pytest.mark.parametrize("settings", [{"probes": 0}, {"seeds": 0}])

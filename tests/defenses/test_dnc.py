@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from snowball.defenses import Context, dnc
-from snowball.defenses.dnc import Dnc, drawn_gram, outlier_scores
+from snowball.defenses.dnc import DnC, drawn_gram, outlier_scores
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.testing import check_defense, make_toy_round
@@ -14,16 +14,16 @@ ROUND = Updates.from_layers({"w": torch.tensor(ROWS).float()}, examples=range(1,
 
 
 def test_the_default_passes_every_check() -> None:
-    check_defense(Dnc())
+    check_defense(DnC())
 
 
 def test_a_few_columns_and_several_passes_pass_every_check() -> None:
-    check_defense(Dnc(columns=5, iterations=3), examples=10)
+    check_defense(DnC(columns=5, iterations=3), examples=10)
 
 
 @pytest.mark.parametrize(("tolerate", "kept"), [(0, 6), (1, 5), (2, 4)])
 def test_six_updates_by_hand(tolerate: int, kept: int) -> None:
-    verdict = Dnc(tolerate)(ROUND, Context(1))
+    verdict = DnC(tolerate)(ROUND, Context(round=1))
     scores = torch.tensor([0.0378, 1.2260, 1.1871, 0.1089, 1.5010, 15.5734], dtype=torch.float64)
     torch.testing.assert_close(verdict.facts["scores"], scores, rtol=0, atol=1e-4)
     assert verdict.facts["removed"] == tolerate
@@ -67,20 +67,20 @@ def test_each_column_is_drawn_once_at_most(block: int, monkeypatch: pytest.Monke
 
 
 def test_what_acts_together_is_removed() -> None:
-    verdict = Dnc()(make_toy_round(clients=20, infected=4), Context(1))
+    verdict = DnC()(make_toy_round(clients=20, infected=4), Context(round=1))
     assert verdict.elected.tolist() == [row < 16 for row in range(20)]
 
 
 def test_every_pass_draws_anew_and_only_what_all_keep_is_averaged() -> None:
     updates = make_toy_round(infected=0, seed=1)
-    once, often = (Dnc(columns=3, iterations=count)(updates, Context(1)).elected for count in (1, 4))
+    once, often = (DnC(columns=3, iterations=count)(updates, Context(round=1)).elected for count in (1, 4))
     assert (often <= once).all()
     assert often.sum() < once.sum() == 16
 
 
 def test_passes_that_agree_on_nobody_leave_the_last_one_to_decide() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[0.1, 5.0], [5.0, 0.1], [-5.0, -5.0]])})
-    elected = [Dnc(0.67, columns=1, iterations=6)(updates, Context(1, seed=seed)).elected for seed in range(10)]
+    elected = [DnC(0.67, columns=1, iterations=6)(updates, Context(round=1, seed=seed)).elected for seed in range(10)]
     assert {int(mask.sum()) for mask in elected} == {1}
     assert {int(mask.nonzero()) for mask in elected} == {0, 1}
 
@@ -88,7 +88,7 @@ def test_passes_that_agree_on_nobody_leave_the_last_one_to_decide() -> None:
 @pytest.mark.parametrize("columns", [20, 10_000])
 def test_updates_that_all_agree_are_all_kept(columns: int) -> None:
     same = torch.rand(50, generator=stream(0)).repeat(11, 1)
-    assert Dnc(0.5, columns=columns)(Updates.from_layers({"w": same}), Context(1)).elected.all()
+    assert DnC(0.5, columns=columns)(Updates.from_layers({"w": same}), Context(round=1)).elected.all()
 
 
 def test_updates_that_differ_in_all_directions_alike_are_chosen_by_who_they_are() -> None:
@@ -98,7 +98,7 @@ def test_updates_that_differ_in_all_directions_alike_are_chosen_by_who_they_are(
     for seed in range(5):
         order = torch.randperm(8, generator=stream(seed)).tolist()
         moved = Updates(updates.values[order], updates.examples, tuple(clients[row] for row in order), updates.layout)
-        elected = Dnc()(moved, Context(1)).elected.tolist()
+        elected = DnC()(moved, Context(round=1)).elected.tolist()
         chosen.add(frozenset(client for client, mask in zip(moved.clients, elected, strict=True) if mask))
     assert len(chosen) == 1
 
@@ -115,14 +115,14 @@ def test_updates_that_differ_in_all_directions_alike_are_chosen_by_who_they_are(
     ],
 )
 def test_how_many_are_removed(settings: dict[str, float], rows: int, removed: int) -> None:
-    verdict = Dnc(**settings)(make_toy_round(clients=rows), Context(1))
+    verdict = DnC(**settings)(make_toy_round(clients=rows), Context(round=1))
     assert verdict.facts["removed"] == removed
     assert verdict.elected.sum() == rows - removed
 
 
 def test_a_number_that_leaves_nobody_is_refused() -> None:
     with pytest.raises(SettingError, match="tolerating 4 needs over 6 updates, got 6"):
-        Dnc(4, filter=1.5)(ROUND, Context(1))
+        DnC(4, filter=1.5)(ROUND, Context(round=1))
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_a_number_that_leaves_nobody_is_refused() -> None:
 )
 def test_bad_settings_are_refused(settings: dict[str, float], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        Dnc(**settings)
+        DnC(**settings)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.fldetector import FlDetector, shares
+from snowball.defenses.fldetector import FLDetector, shares
 from snowball.defenses.lbfgs import Hessian
 from snowball.defenses.score_clusters import count_clusters, least_scatter, upper_cluster
 from snowball.errors import SettingError
@@ -55,13 +55,13 @@ def federation(
         base = base + (yield updates, base)
 
 
-def run(defense: FlDetector, rounds: int, stored: bool = False, **setup: Any) -> list[tuple[Updates, Tensor, Verdict]]:
+def run(defense: FLDetector, rounds: int, stored: bool = False, **setup: Any) -> list[tuple[Updates, Tensor, Verdict]]:
     """All rounds with their verdicts; `stored` writes the state to bytes and reads it back after each."""
     played = federation(rounds, **setup)
     updates, base = next(played)
     results, state = [], None
     for round in range(1, rounds + 1):
-        verdict = defense(updates, Context(round, rounds, base, state=state))
+        verdict = defense(updates, Context(round=round, rounds=rounds, base=base, state=state))
         state = unpack(pack(verdict.state)) if stored else verdict.state
         results.append((updates, base, verdict))
         if round < rounds:
@@ -145,7 +145,7 @@ def test_errors_are_shared_out_by_hand() -> None:
     }
     surprise = torch.tensor([[0.1, 0, 0], [0, 0.1, 0], [0, 0, -0.1], [0.4, 0.3, 0]])
     updates = Updates.from_layers({"w": last + torch.tensor([0, 0.2, 0.3]) + surprise})
-    verdict = FlDetector(window=5)(updates, Context(6, base=base, state=state))
+    verdict = FLDetector(window=5)(updates, Context(round=6, base=base, state=state))
     expected = torch.tensor([0.125, 0.125, 0.125, 0.625], dtype=torch.float64)
     torch.testing.assert_close(verdict.facts["scores"], expected, rtol=1e-5, atol=0)
     torch.testing.assert_close(shares(torch.tensor([1.0, torch.nan, 3])).nan_to_num(-1), torch.tensor([0.25, -1, 0.75]))
@@ -187,7 +187,7 @@ def test_the_largest_number_of_clusters_is_taken_where_none_fits() -> None:
 @pytest.mark.parametrize("setup", [{}, {"present": 7, "clients": 12}])
 @pytest.mark.parametrize("window", [2, 4])
 def test_scores_are_the_papers_for_whoever_is_there(setup: dict[str, int], window: int) -> None:
-    results = run(FlDetector(window), 14, **setup)
+    results = run(FLDetector(window), 14, **setup)
     for (_, _, verdict), expected in zip(results, expected_scores(results, window), strict=True):
         np.testing.assert_allclose(verdict.facts["scores"], expected, rtol=1e-6)
     if not setup:
@@ -195,7 +195,7 @@ def test_scores_are_the_papers_for_whoever_is_there(setup: dict[str, int], windo
 
 
 def test_detection_starts_with_a_full_window_and_finds_the_malicious() -> None:
-    results = run(FlDetector(window=4), 12)
+    results = run(FLDetector(window=4), 12)
     clusters = [verdict.facts["clusters"] for _, _, verdict in results]
     assert np.isnan(clusters[:5]).all()
     assert not np.isnan(clusters[5:]).any()
@@ -204,22 +204,22 @@ def test_detection_starts_with_a_full_window_and_finds_the_malicious() -> None:
 
 
 def test_nobody_is_found_where_nobody_is_malicious() -> None:
-    assert all(verdict.elected.all() for _, _, verdict in run(FlDetector(window=4), 12, malicious=0))
+    assert all(verdict.elected.all() for _, _, verdict in run(FLDetector(window=4), 12, malicious=0))
 
 
 def test_the_malicious_are_found_when_they_come_and_go() -> None:
-    for updates, _, verdict in run(FlDetector(window=4), 30, present=10, clients=20, malicious=5, drift=3.0)[6:]:
+    for updates, _, verdict in run(FLDetector(window=4), 30, present=10, clients=20, malicious=5, drift=3.0)[6:]:
         assert found(updates, verdict) == {client for client in updates.clients if int(client[1:]) >= 15}
 
 
 def test_the_elected_are_averaged_by_their_examples() -> None:
-    updates, _, verdict = run(FlDetector(window=4), 12)[-1]
+    updates, _, verdict = run(FLDetector(window=4), 12)[-1]
     torch.testing.assert_close(verdict.delta, updates.mean(updates.examples * verdict.elected))
 
 
 @pytest.mark.parametrize("on_detect", ["exclude_round", "blacklist"])
 def test_a_stored_history_goes_on_to_the_bit(on_detect: Any) -> None:
-    defense, setup = FlDetector(3, on_detect, forget_after=6, remember=12), {"present": 8, "clients": 14}
+    defense, setup = FLDetector(3, on_detect, forget_after=6, remember=12), {"present": 8, "clients": 14}
     for (_, _, one), (_, _, other) in zip(
         run(defense, 16, **setup), run(defense, 16, stored=True, **setup), strict=True
     ):
@@ -231,12 +231,15 @@ def test_a_stored_history_goes_on_to_the_bit(on_detect: Any) -> None:
 
 
 def test_the_order_of_rows_is_irrelevant_to_the_bit() -> None:
-    results = run(FlDetector(window=3), 10, present=8, clients=12)
+    results = run(FLDetector(window=3), 10, present=8, clients=12)
     (_, _, before), (updates, base, _) = results[-2:]
     order = torch.randperm(len(updates), generator=stream(0))
     clients = tuple(updates.clients[row] for row in order)
     moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
-    here, there = (FlDetector(window=3)(given, Context(10, 10, base, state=before.state)) for given in (updates, moved))
+    here, there = (
+        FLDetector(window=3)(given, Context(round=10, rounds=10, base=base, state=before.state))
+        for given in (updates, moved)
+    )
     torch.testing.assert_close(here.facts["scores"], there.facts["scores"], rtol=0, atol=0, equal_nan=True)
     assert torch.equal(here.delta, there.delta)
     assert here.state is not None
@@ -250,20 +253,20 @@ def test_a_score_does_not_depend_on_how_many_others_are_known() -> None:
     def rows(count: int, value: float) -> Updates:
         return Updates.from_layers({"w": torch.full((count, 4), value, dtype=torch.float64)})
 
-    defense, base = FlDetector(), torch.zeros(4)
-    first = defense(rows(2, 1.0), Context(1, base=base))
-    second = defense(rows(8, 2.0), Context(2, base=base, state=first.state))
-    third = defense(rows(8, 3.0), Context(3, base=base, state=second.state))
+    defense, base = FLDetector(), torch.zeros(4)
+    first = defense(rows(2, 1.0), Context(round=1, base=base))
+    second = defense(rows(8, 2.0), Context(round=2, base=base, state=first.state))
+    third = defense(rows(8, 3.0), Context(round=3, base=base, state=second.state))
     torch.testing.assert_close(third.facts["scores"], torch.full((8,), 1 / 8, dtype=torch.float64))
 
 
 def test_three_scored_clients_are_too_few_to_cluster() -> None:
-    results = run(FlDetector(window=1), 8, present=3, clients=3, malicious=1)
+    results = run(FLDetector(window=1), 8, present=3, clients=3, malicious=1)
     assert all(verdict.elected.all() and np.isnan(verdict.facts["clusters"]) for _, _, verdict in results)
 
 
 def test_the_blacklisted_never_come_back() -> None:
-    results = run(FlDetector(4, "blacklist"), 20, present=20, clients=20, malicious=5)
+    results = run(FLDetector(4, "blacklist"), 20, present=20, clients=20, malicious=5)
     malicious = {f"c{client}" for client in range(15, 20)}
     for updates, _, verdict in results[5:]:
         assert found(updates, verdict) == malicious
@@ -274,14 +277,14 @@ def test_the_blacklisted_never_come_back() -> None:
     alone = Updates.from_layers({"w": torch.ones(1, WIDTH)}, clients=["c15"])
     state = last.state
     for round in (21, 22):
-        verdict = FlDetector(4, "blacklist")(alone, Context(round, base=torch.zeros(WIDTH), state=state))
+        verdict = FLDetector(4, "blacklist")(alone, Context(round=round, base=torch.zeros(WIDTH), state=state))
         assert not verdict.elected.any()
         assert not verdict.delta.any()
         state = verdict.state
 
 
 def test_models_are_kept_once_and_no_longer_than_somebody_needs_them() -> None:
-    window, results = 3, run(FlDetector(3), 20, present=4, clients=9)
+    window, results = 3, run(FLDetector(3), 20, present=4, clients=9)
     state = results[-1][2].state
     assert state is not None
     needed = {str(entry["round"]) for entry in state["clients"].values()} | {"20"}
@@ -291,7 +294,7 @@ def test_models_are_kept_once_and_no_longer_than_somebody_needs_them() -> None:
 
 
 def test_clients_that_stay_away_are_forgotten() -> None:
-    results = run(FlDetector(3, forget_after=2), 20, present=3, clients=12)
+    results = run(FLDetector(3, forget_after=2), 20, present=3, clients=12)
     seen = {client: round for round, (updates, _, _) in enumerate(results, start=1) for client in updates.clients}
     state = results[-1][2].state
     assert state is not None
@@ -301,7 +304,7 @@ def test_clients_that_stay_away_are_forgotten() -> None:
 def test_what_is_kept_does_not_change_with_the_next_round() -> None:
     values = torch.ones(3, 4)
     updates, base = Updates.from_layers({"w": values}), torch.zeros(4)
-    verdict = FlDetector()(updates, Context(1, base=base))
+    verdict = FLDetector()(updates, Context(round=1, base=base))
     before = pack(verdict.state)
     values.zero_(), base.fill_(9), verdict.delta.fill_(9)
     assert pack(verdict.state) == before
@@ -316,7 +319,7 @@ def test_many_odd_rounds_stay_finite(dtype: torch.dtype, distance: float, scale:
         updates = make_toy_round(7, 2, distance, seed=round % 3, dtype=dtype)
         values = updates.values * scale * (round != 5)  # a round of zeros: the model does not move
         values[3] = values[4]
-        verdict = FlDetector(window=2)(updates.replace_values(values), Context(round, base=base, state=state))
+        verdict = FLDetector(window=2)(updates.replace_values(values), Context(round=round, base=base, state=state))
         assert verdict.delta.isfinite().all()
         assert verdict.elected.any()
         assert not torch.as_tensor(verdict.facts["scores"]).isnan().any() or round == 1
@@ -324,12 +327,12 @@ def test_many_odd_rounds_stay_finite(dtype: torch.dtype, distance: float, scale:
 
 
 def test_fldetector_passes_every_check() -> None:
-    check_defense(FlDetector())
+    check_defense(FLDetector())
 
 
 def test_fldetector_needs_the_model() -> None:
     with pytest.raises(SettingError, match=r"fldetector needs Context\.base"):
-        FlDetector()(make_toy_round(), Context(1))
+        FLDetector()(make_toy_round(), Context(round=1))
 
 
 @pytest.mark.parametrize(
@@ -342,4 +345,4 @@ def test_fldetector_needs_the_model() -> None:
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        FlDetector(**settings)
+        FLDetector(**settings)

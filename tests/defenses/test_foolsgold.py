@@ -35,7 +35,7 @@ def written_out(histories: np.ndarray) -> np.ndarray:
 
 
 def test_sybils_weigh_nothing() -> None:
-    verdict = FoolsGold()(Updates.from_layers({"w": SYBILS}), Context(1))
+    verdict = FoolsGold()(Updates.from_layers({"w": SYBILS}), Context(round=1))
     assert torch.as_tensor(verdict.facts["weights"]).tolist() == [0, 0, 1, 1]
     assert verdict.elected.tolist() == [False, False, True, True]
     torch.testing.assert_close(verdict.delta, torch.tensor([0, 0.8, 0.4]))
@@ -48,7 +48,7 @@ def test_weights_are_those_of_the_algorithm_written_out(seed: int) -> None:
     rows[3] = 2 * rows[4] + 0.3 * rng.normal(size=5) * rng.integers(0, 2)
     rows[6] *= rng.integers(0, 2)
     updates = Updates.from_layers({"w": torch.tensor(rows.astype(np.float32))})
-    weights = torch.as_tensor(FoolsGold()(updates, Context(1)).facts["weights"])
+    weights = torch.as_tensor(FoolsGold()(updates, Context(round=1)).facts["weights"])
     np.testing.assert_allclose(weights, written_out(rows.astype(np.float32).astype(float)), atol=1e-6)
 
 
@@ -59,7 +59,7 @@ def test_histories_are_summed_by_client_and_not_by_row() -> None:
     for round in range(1, 7):
         clients = [str(client) for client in torch.randperm(8, generator=generator)[:5].tolist()]
         rows = torch.randn(5, 6, generator=generator)
-        verdict = FoolsGold()(Updates.from_layers({"w": rows}, clients=clients), Context(round, state=state))
+        verdict = FoolsGold()(Updates.from_layers({"w": rows}, clients=clients), Context(round=round, state=state))
         sums |= {client: sums.get(client, np.zeros(6)) + row.numpy() for client, row in zip(clients, rows, strict=True)}
         expected = written_out(np.array([sums[client] for client in sorted(clients)]))
         np.testing.assert_allclose(torch.as_tensor(verdict.facts["weights"]), expected, atol=1e-5)
@@ -76,25 +76,25 @@ def test_where_all_are_alike_all_weigh_the_same() -> None:
     rng = torch.Generator().manual_seed(0)
     rows = torch.randn(1, 1000, generator=rng).repeat(5, 1)
     rows[4] *= 1 + 1e-6 * torch.randn(1000, generator=rng)  # alike but for rounding
-    verdict = FoolsGold()(Updates.from_layers({"w": rows}), Context(1))
+    verdict = FoolsGold()(Updates.from_layers({"w": rows}), Context(round=1))
     assert torch.as_tensor(verdict.facts["weights"]).tolist() == [1] * 5
     torch.testing.assert_close(verdict.delta, rows.mean(0))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e18])
 def test_one_update_is_taken(value: float) -> None:
-    verdict = FoolsGold()(Updates.from_layers({"w": torch.full((1, 3), value, dtype=torch.float64)}), Context(1))
+    verdict = FoolsGold()(Updates.from_layers({"w": torch.full((1, 3), value, dtype=torch.float64)}), Context(round=1))
     assert verdict.elected.all()
     assert verdict.delta.tolist() == [value] * 3
 
 
 def test_clients_that_stay_away_are_forgotten() -> None:
     defense, first = FoolsGold(forget_after=2), make_toy_round()
-    state = defense(first, Context(1)).state
+    state = defense(first, Context(round=1)).state
     names = [f"other {client}" for client in first.clients]
     others = Updates(first.values, first.examples, names, first.layout)
     for round, kept in ((2, 40), (3, 20)):
-        state = defense(others, Context(round, state=state)).state
+        state = defense(others, Context(round=round, state=state)).state
         assert state is not None
         assert len(state["clients"]) == kept
     with pytest.raises(SettingError, match="forget_after must be 1 round or more, got 0"):
@@ -103,7 +103,7 @@ def test_clients_that_stay_away_are_forgotten() -> None:
 
 def test_what_is_kept_does_not_change_with_the_next_round() -> None:
     values = torch.ones(3, 4)
-    verdict = FoolsGold()(Updates.from_layers({"w": values}), Context(1))
+    verdict = FoolsGold()(Updates.from_layers({"w": values}), Context(round=1))
     before = pack(verdict.state)
     values.zero_()
     assert pack(verdict.state) == before

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from snowball.defenses import Context, Defense, FlDetector, FoolsGold, Verdict
+from snowball.defenses import Context, Defense, FLDetector, FoolsGold, Verdict
 from snowball.defenses.base import State
 from snowball.defenses.build import make_defense
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
@@ -18,7 +18,7 @@ from snowball.serialization import pack
 from snowball.updates import Updates
 
 WIDTH = 3
-BOTH = [FlDetector, FoolsGold]
+BOTH = [FLDetector, FoolsGold]
 
 
 def judge(
@@ -27,7 +27,7 @@ def judge(
     """A round of these clients, whose updates are made up."""
     rows = torch.randn(len(clients), WIDTH, generator=stream(round, "history"))
     updates = Updates.from_layers({"w": rows}, clients=clients)
-    verdict = defense(updates, Context(round, base=torch.full((WIDTH,), float(round)), seed=seed, state=state))
+    verdict = defense(updates, Context(round=round, base=torch.full((WIDTH,), float(round)), seed=seed, state=state))
     assert verdict.state is not None
     return verdict, verdict.state
 
@@ -49,7 +49,7 @@ def test_twenty_thousand_fresh_ids_take_no_more_than_the_bound(make: Callable[..
         verdict, state = judge(defense, clients, round, state)
         assert len(state["clients"]) == min(200 * round, MAX_REMEMBERED_CLIENTS)
         most = max(most, float(verdict.facts["history_mib"]))
-    rows = MAX_REMEMBERED_CLIENTS + (3 + 2 * 10 + 1 if make is FlDetector else 0)  # models of 3 rounds, 10 steps
+    rows = MAX_REMEMBERED_CLIENTS + (3 + 2 * 10 + 1 if make is FLDetector else 0)  # models of 3 rounds, 10 steps
     assert most * 2**20 == rows * WIDTH * 4
 
 
@@ -88,15 +88,15 @@ def test_a_bound_that_is_not_reached_changes_no_bit(make: Callable[..., Defense]
 def test_the_forgotten_are_taken_unseen() -> None:
     verdicts, state = [], None
     for round, clients in enumerate((["a", "b", "c"], ["c", "d", "e"], ["a", "c", "e"]), start=1):
-        verdict, state = judge(FlDetector(remember=3), clients, round, state)
+        verdict, state = judge(FLDetector(remember=3), clients, round, state)
         verdicts.append(torch.as_tensor(verdict.facts["scores"]).isnan().tolist())
     assert verdicts == [[True, True, True], [False, True, True], [True, False, False]]
 
 
 def test_the_blacklisted_take_no_place_of_others() -> None:
-    _, state = judge(FlDetector(), ["a", "b", "c", "d"], 1)
+    _, state = judge(FLDetector(), ["a", "b", "c", "d"], 1)
     state = {**state, "blacklist": ["c", "d"]}
-    _, state = judge(FlDetector(on_detect="blacklist", remember=2), ["c", "d"], 2, state)
+    _, state = judge(FLDetector(on_detect="blacklist", remember=2), ["c", "d"], 2, state)
     assert set(state["clients"]) == {"a", "b"}
 
 
@@ -173,7 +173,7 @@ def test_a_damaged_history_is_refused(make: Callable[..., Defense], case: str) -
 
 @pytest.mark.parametrize("case", DETECTOR)
 def test_a_damaged_memory_of_the_detector_is_refused(case: str) -> None:
-    check_refusal(FlDetector(), *DETECTOR[case])
+    check_refusal(FLDetector(), *DETECTOR[case])
 
 
 def check_refusal(defense: Defense, damage: dict[str, Any], sentence: str) -> None:

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from snowball.defenses import Context, Crfl, Dnc, FedAvg, FlTrust, Ideal, Intersection, Krum, Snowball, Verdict
+from snowball.defenses import CRFL, Context, DnC, FedAvg, FLTrust, Ideal, Intersection, Krum, Snowball, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError
 from snowball.sim.experiment import Experiment
@@ -24,7 +24,7 @@ class Counting:
 
 def test_what_all_elect_is_averaged() -> None:
     updates = make_toy_round()
-    verdict = Intersection((Ideal({"c00", "c01"}), Ideal({"c01", "c02"})))(updates, Context(1))
+    verdict = Intersection((Ideal({"c00", "c01"}), Ideal({"c01", "c02"})))(updates, Context(round=1))
     elected = torch.tensor([client not in {"c00", "c01", "c02"} for client in updates.clients])
     assert torch.equal(verdict.elected, elected)
     assert verdict.facts["agreed"] == 17
@@ -34,7 +34,7 @@ def test_what_all_elect_is_averaged() -> None:
 def test_where_they_agree_on_nobody_the_first_decides() -> None:
     updates = make_toy_round(4, 0)
     members = (Ideal({"c00", "c01"}), Ideal({"c02", "c03"}))
-    verdict = Intersection(members)(updates, Context(1))
+    verdict = Intersection(members)(updates, Context(round=1))
     assert verdict.elected.tolist() == [False, False, True, True]
     assert verdict.facts["agreed"] == 0
 
@@ -46,7 +46,7 @@ def test_every_member_has_its_own_state_and_facts() -> None:
     assert torch.equal(second.facts["elected.2"], everyone(make_toy_round()))
 
 
-@pytest.mark.parametrize("members", [(Snowball(), Krum()), (Snowball(), Dnc(), FedAvg())])
+@pytest.mark.parametrize("members", [(Snowball(), Krum()), (Snowball(), DnC(), FedAvg())])
 def test_intersections_pass_every_check(members: tuple[object, ...]) -> None:
     check_defense(Intersection(members), examples=8)  # type: ignore[arg-type]
 
@@ -55,8 +55,8 @@ def test_intersections_pass_every_check(members: tuple[object, ...]) -> None:
     ("members", "fault"),
     [
         ((Snowball(),), "at least 2 members, got 1"),
-        ((Snowball(), Crfl()), "Crfl trains or predicts beside electing"),
-        ((FlTrust(), Snowball()), "FlTrust trains or predicts beside electing"),
+        ((Snowball(), CRFL()), "CRFL trains or predicts beside electing"),
+        ((FLTrust(), Snowball()), "FLTrust trains or predicts beside electing"),
     ],
 )
 def test_members_that_do_not_fit_are_refused(members: tuple[object, ...], fault: str) -> None:

@@ -15,7 +15,7 @@ from snowball.updates import Updates
 
 POINTS = [(0, 0), (3, 0), (0, 2), (2, 2), (1, 1), (6, 6), (6.5, 6), (6, 7)]
 ROUND = Updates.from_layers({"w": torch.tensor(POINTS)}, examples=[1, 2, 3, 4, 5, 6, 7, 8])
-FIRST = Context(1)
+FIRST = Context(round=1)
 
 
 def rows_of(mask: torch.Tensor) -> set[int]:
@@ -133,8 +133,8 @@ def test_far_rows_do_not_change_who_is_elected_among_the_near() -> None:
 def test_equal_scores_go_by_lot() -> None:
     values = torch.tensor([[0.0], [1.0], [5.0], [6.0]])
     updates = Updates.from_layers({"w": values}, examples=[1, 2, 2, 1], clients=["a", "c", "b", "d"])
-    seated = [rows_of(Krum(1)(updates, Context(round)).elected) for round in range(1, 40)]
-    assert seated == [{int(Context(round).draw_lots(updates.clients).argmin())} for round in range(1, 40)]
+    seated = [rows_of(Krum(1)(updates, Context(round=round)).elected) for round in range(1, 40)]
+    assert seated == [{int(Context(round=round).draw_lots(updates.clients).argmin())} for round in range(1, 40)]
     assert {row for rows in seated for row in rows} == {0, 1, 2, 3}
 
 

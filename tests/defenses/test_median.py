@@ -14,7 +14,7 @@ from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
 from snowball.updates import BLOCK_ELEMENTS, Updates
 
-FIRST = Context(1)
+FIRST = Context(round=1)
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 

@@ -28,18 +28,18 @@ ROUND = Updates.from_layers({"w": torch.tensor([[1.0], [2.0], [9.0]])}, examples
 
 
 def test_fedavg_and_ideal_by_hand() -> None:
-    assert FedAvg()(ROUND, Context(1)).delta.item() == 5.375
-    verdict = Ideal({"2"})(ROUND, Context(1))
+    assert FedAvg()(ROUND, Context(round=1)).delta.item() == 5.375
+    verdict = Ideal({"2"})(ROUND, Context(round=1))
     assert verdict.delta.item() == 1.75
     assert verdict.elected.tolist() == [True, True, False]
 
 
 def test_ideal_knows_numbers_as_ids_too() -> None:
-    assert Ideal([2])(ROUND, Context(1)).elected.tolist() == [True, True, False]
+    assert Ideal([2])(ROUND, Context(round=1)).elected.tolist() == [True, True, False]
 
 
 def test_ideal_leaves_the_model_alone_where_all_are_malicious() -> None:
-    verdict = Ideal({"0", "1", "2"})(ROUND, Context(1))
+    verdict = Ideal({"0", "1", "2"})(ROUND, Context(round=1))
     assert verdict.delta.item() == 0
     assert not verdict.elected.any()
 
@@ -92,10 +92,10 @@ def test_principal_coordinates_keep_distances_and_signs() -> None:
     assert (told.gather(0, told.abs().argmax(0, keepdim=True)) > 0).all()
 
 
-@pytest.mark.parametrize("arguments", [(0,), (-1,), (3, 2)])
-def test_a_round_that_cannot_be_is_refused(arguments: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("round", "rounds"), [(0, None), (-1, None), (3, 2)])
+def test_a_round_that_cannot_be_is_refused(round: int, rounds: int | None) -> None:
     with pytest.raises(SettingError, match="cannot be"):
-        Context(*arguments)
+        Context(round=round, rounds=rounds)
 
 
 def test_clip_select_average_and_noise_are_plain_functions() -> None:

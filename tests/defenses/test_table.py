@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 import torch
 
-from snowball.defenses import BUILT_IN, DEFENSES, Context, Snowball, VaeSettings, Verdict
+from snowball.defenses import BUILT_IN, DEFENSES, Context, Snowball, VAESettings, Verdict
 from snowball.errors import SettingError, UpdateError
 from snowball.testing import CHECKS, check_defense, make_toy_round
 from snowball.updates import Updates
 
-QUICK = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
+QUICK = VAESettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
 
 
 @pytest.mark.parametrize("name", DEFENSES)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.defenses import DEFENSES, Bulyan, Context, Dnc, Krum, MultiKrum, Snowball, SnowballMinus, VotingRandom
+from snowball.defenses import DEFENSES, Bulyan, Context, DnC, Krum, MultiKrum, Snowball, SnowballMinus, VotingRandom
 from snowball.testing import make_toy_round
 from snowball.updates import Updates
 
@@ -19,7 +19,7 @@ ELECTING = [
     Krum(variant="published"),
     MultiKrum(),
     Bulyan(),
-    Dnc(),
+    DnC(),
 ]
 
 
@@ -41,7 +41,7 @@ def claim(updates: Updates, examples: Tensor) -> Updates:
 def test_claimed_examples_decide_no_seat(
     defense: Snowball, clients: int, alike: int, claimed: list[int], round: int
 ) -> None:
-    updates, context = tied_round(clients, alike, seed=round), Context(round, 10)
+    updates, context = tied_round(clients, alike, seed=round), Context(round=round, rounds=10)
     loud = claim(updates, torch.tensor(claimed[:clients]))
     assert torch.equal(defense(updates, context).elected, defense(loud, context).elected)
 
@@ -50,7 +50,7 @@ def test_claimed_examples_decide_no_seat(
 @given(st.permutations(range(12)), st.integers(1, 6), st.integers(1, 9))
 @pytest.mark.parametrize("defense", ELECTING, ids=repr)
 def test_the_order_of_arrival_decides_no_seat(defense: Snowball, order: list[int], alike: int, round: int) -> None:
-    updates, context = tied_round(12, alike, seed=round), Context(round, 10)
+    updates, context = tied_round(12, alike, seed=round), Context(round=round, rounds=10)
     clients = tuple(updates.clients[row] for row in order)
     moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
     assert torch.equal(defense(updates, context).elected, defense(moved, context).elected)
@@ -62,7 +62,7 @@ def test_over_the_rounds_all_who_tie_are_elected_alike(defense: Snowball) -> Non
     if isinstance(defense, Bulyan):
         seats = torch.stack([first_pick(defense, updates, round) for round in range(1, rounds + 1)])
     else:
-        seats = torch.stack([defense(updates, Context(round)).elected for round in range(1, rounds + 1)])
+        seats = torch.stack([defense(updates, Context(round=round)).elected for round in range(1, rounds + 1)])
     won = seats.double().sum(0)
     share = won.sum() / (24 * rounds)
     spread = (rounds * share * (1 - share)).sqrt()
@@ -70,24 +70,27 @@ def test_over_the_rounds_all_who_tie_are_elected_alike(defense: Snowball) -> Non
 
 
 def first_pick(defense: Bulyan, updates: Updates, round: int) -> Tensor:
-    return torch.as_tensor(defense(updates, Context(round)).facts["order"]) == 0
+    return torch.as_tensor(defense(updates, Context(round=round)).facts["order"]) == 0
 
 
 def test_lots_are_keyed_by_seed_round_and_client_alone() -> None:
-    lots = Context(3, seed=1).draw_lots(["a", "b", "c"])
-    assert torch.equal(lots[[2, 0]], Context(3, seed=1).draw_lots(["c", "a"]))
-    for other in (Context(4, seed=1), Context(3, seed=2)):
+    lots = Context(round=3, seed=1).draw_lots(["a", "b", "c"])
+    assert torch.equal(lots[[2, 0]], Context(round=3, seed=1).draw_lots(["c", "a"]))
+    for other in (Context(round=4, seed=1), Context(round=3, seed=2)):
         assert not (lots == other.draw_lots(["a", "b", "c"])).any()
 
 
 def test_a_lot_is_drawn_for_any_id() -> None:
     ids = ["", "\x1f", "\udc80", "\ud800", "é", "e\u0301", "7"]
-    assert len(set(Context(1).draw_lots(ids).tolist())) == len(ids)
+    assert len(set(Context(round=1).draw_lots(ids).tolist())) == len(ids)
 
 
 def test_ties_at_the_cut_are_among_the_facts() -> None:
-    verdict = SnowballMinus(clusters=3)(tied_round(20, alike=20), Context(1))
+    verdict = SnowballMinus(clusters=3)(tied_round(20, alike=20), Context(round=1))
     assert (verdict.facts["ties"], int(verdict.elected.sum())) == (20, 2)
     alone = torch.tensor([[0.0], [0.1], [0.2], [0.3], [9.0]])  # all but the last vote for each other
-    assert SnowballMinus(clusters=2, first_share=0.8)(Updates.from_layers({"w": alone}), Context(1)).facts["ties"] == 0
-    assert VotingRandom(0.5)(tied_round(9, 1), Context(1)).facts["ties"] > 0
+    assert (
+        SnowballMinus(clusters=2, first_share=0.8)(Updates.from_layers({"w": alone}), Context(round=1)).facts["ties"]
+        == 0
+    )
+    assert VotingRandom(0.5)(tied_round(9, 1), Context(round=1)).facts["ties"] > 0

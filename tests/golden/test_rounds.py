@@ -38,7 +38,7 @@ def test_elections_of_trained_rounds_elect_nobody_infected() -> None:
     late = [taken for taken in ROUNDS if int(taken.split("/")[1]) >= 4]
     assert len(late) >= 4
     for taken in late:
-        elected = SnowballMinus(clusters=CLUSTERS)(updates_of(taken), Context(1)).elected
+        elected = SnowballMinus(clusters=CLUSTERS)(updates_of(taken), Context(round=1)).elected
         assert not (elected & TENSORS[f"{taken}/infected"]).any()
 
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.defenses import (
+from snowball.defenses import FLDetector, (
+    FLIP,
     Context,
     FedAvg,
-    FlDetector,
-    Flip,
-    FlTrust,
+    FLDetector,
+    FLTrust,
     FoolsGold,
     Ideal,
     Intersection,
@@ -268,8 +268,8 @@ def test_a_global_model_that_cannot_be_is_the_operators_fault_and_no_round(repli
 @pytest.mark.parametrize(
     ("defense", "words"),
     [
-        (Flip(), "Flip acts in training"),
-        (FlTrust(), "FlTrust acts in training"),
+        (FLIP(), "FLIP acts in training"),
+        (FLTrust(), "FLTrust acts in training"),
         (Ideal(), "Ideal is told who is malicious"),
         (Intersection((Krum(tolerate=1), Ideal())), "Ideal is told who is malicious"),
         (Snowball, "needs a defense such as Snowball"),
@@ -302,7 +302,7 @@ def run_rounds(defense: Any, guard: Guard, first: int, last: int, model: dict[st
     return judgement
 
 
-@pytest.mark.parametrize("defense", [Snowball(), FoolsGold(), FlDetector(window=2), Intersection()])
+@pytest.mark.parametrize("defense", [Snowball(), FoolsGold(), FLDetector(window=2), Intersection()])
 def test_a_guard_goes_on_where_another_stood(defense: Any, tmp_path: Path) -> None:
     whole = Guard(defense, seed=3)
     middle = run_rounds(defense, whole, 0, 3, MODEL)
@@ -379,3 +379,9 @@ def test_a_state_that_its_defense_cannot_read_fails_closed(replies: list[Reply])
     guard = Guard(FoolsGold())
     guard.load_state_dict(make_state(method="FoolsGold", defense={"clients": 5}))
     assert guard(MODEL, replies).kept
+
+
+def test_a_state_may_spell_the_defense_in_another_case() -> None:
+    guard = Guard(FLDetector())
+    guard.load_state_dict(make_state(method="FlDetector"))
+    assert guard.round == 3

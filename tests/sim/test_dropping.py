@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snowball.defenses import DEFENSES, FedAvg, Lesson
+from snowball.defenses import DEFENSES, ClientTask, FedAvg
 from snowball.defenses import State as LessonState
 from snowball.errors import UpdateError
 from snowball.guard import Guard, Reply
@@ -210,8 +210,8 @@ def test_a_run_in_which_nothing_is_dropped_has_no_word_of_it(tiny: MakeExperimen
 class Teaching(FedAvg):
     """Has clients train nothing and count their lessons."""
 
-    def train(self, lesson: Lesson) -> LessonState:
-        return {"lessons": (lesson.state or {"lessons": 0})["lessons"] + 1}
+    def train(self, task: ClientTask) -> LessonState:
+        return {"lessons": (task.state or {"lessons": 0})["lessons"] + 1}
 
 
 def test_dropped_clients_keep_nothing_of_a_round(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from snowball.attacks import ATTACKS, CBA
-from snowball.defenses import DEFENSES, Flip, Ideal, SnowballMinus
+from snowball.defenses import DEFENSES, FLIP, Ideal, SnowballMinus
 from snowball.errors import SettingError
 from snowball.records.presets import describe_presets, read_preset
 from snowball.sim.experiment import CHOICES, AttackSettings, Experiment, TrainingSettings
@@ -172,7 +172,7 @@ def test_flip_has_its_authors_settings_for_the_data_set(
     preset: str, training: tuple[float, ...], steps: tuple[int, ...]
 ) -> None:
     flip = load_experiment(preset, ["defense.name=flip"]).defense.build()
-    assert isinstance(flip, Flip)
+    assert isinstance(flip, FLIP)
     assert (flip.epochs, flip.batch, flip.lr, flip.portion) == training
     assert (flip.inversion.universal_steps, flip.inversion.pair_steps, flip.inversion.repeat_steps) == steps
     assert (flip.reject_below, flip.max_batches) == (0.4, 110)

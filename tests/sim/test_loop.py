@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from snowball.defenses import DEFENSES, Context, Lesson, Verdict
+from snowball.defenses import DEFENSES, ClientTask, Context, Verdict
 from snowball.defenses.ops import everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.files import replace_non_finite
@@ -163,38 +163,38 @@ def test_a_defense_that_cannot_train_on_texts_is_refused_before_any_training(tin
         list(simulate(federation, engine=pytest.fail))
 
 
-LESSONS: list[Lesson] = []
+TASKS: list[ClientTask] = []
 
 
 @dataclass(frozen=True)
 class Teaching(Counting):
     """Notes the lessons that it gives, draws, and trains nothing."""
 
-    def train(self, lesson: Lesson) -> None:
-        LESSONS.append(lesson)
+    def train(self, task: ClientTask) -> None:
+        TASKS.append(task)
         torch.rand(1)
-        torch.rand(1, generator=lesson.rng)
+        torch.rand(1, generator=task.rng)
 
 
 def test_a_lesson_is_rehearsed_on_two_samples_and_leaves_no_trace(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEFENSES, "teaching", Teaching)
-    LESSONS.clear()
+    TASKS.clear()
     torch.manual_seed(5)
     before = torch.get_rng_state()
     rehearse_round(Federation.build(tiny("defense.name=teaching")))
-    (lesson,) = LESSONS
-    assert lesson.labels.tolist() == [0, 1]
-    assert lesson.inputs.shape == (2, 1, 28, 28)
+    (task,) = TASKS
+    assert task.labels.tolist() == [0, 1]
+    assert task.inputs.shape == (2, 1, 28, 28)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_building_the_first_state_does_not_rehearse(tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DEFENSES, "teaching", Teaching)
-    LESSONS.clear()
+    TASKS.clear()
     state = build_first_state(Federation.build(tiny("defense.name=teaching")))
-    assert (state.round, state.defense, state.clients, LESSONS) == (0, None, {}, [])
+    assert (state.round, state.defense, state.clients, TASKS) == (0, None, {}, [])
 
 
 def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:

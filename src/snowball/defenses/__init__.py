@@ -2,9 +2,9 @@
 
 from snowball.defenses.base import (
     REJECTED,
+    ClientTask,
     Context,
     Defense,
-    Lesson,
     LocalDefense,
     Model,
     PredictionDefense,
@@ -14,14 +14,14 @@ from snowball.defenses.base import (
     check_calls,
 )
 from snowball.defenses.bulyan import Bulyan
-from snowball.defenses.crfl import Crfl
+from snowball.defenses.crfl import CRFL
 from snowball.defenses.deepsight import DeepSight
-from snowball.defenses.dnc import Dnc
+from snowball.defenses.dnc import DnC
 from snowball.defenses.fedavg import FedAvg
-from snowball.defenses.flame import Flame
-from snowball.defenses.fldetector import FlDetector
-from snowball.defenses.flip import Flip, InversionSettings
-from snowball.defenses.fltrust import FlTrust
+from snowball.defenses.flame import FLAME
+from snowball.defenses.fldetector import FLDetector
+from snowball.defenses.flip import FLIP, InversionSettings
+from snowball.defenses.fltrust import FLTrust
 from snowball.defenses.foolsgold import FoolsGold
 from snowball.defenses.ideal import Ideal
 from snowball.defenses.intersection import Intersection
@@ -29,24 +29,24 @@ from snowball.defenses.krum import Krum
 from snowball.defenses.median import Median
 from snowball.defenses.multi_krum import MultiKrum
 from snowball.defenses.norm_clip import NormClip
-from snowball.defenses.rfa import Rfa
-from snowball.defenses.rlr import Rlr
-from snowball.defenses.snowball import Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
+from snowball.defenses.rfa import RFA
+from snowball.defenses.rlr import RLR
+from snowball.defenses.snowball import Snowball, SnowballMinus, VAESettings, VotingCenter, VotingRandom
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.defenses.trimmed_mean import TrimmedMean
-from snowball.defenses.weak_dp import WeakDp
+from snowball.defenses.weak_dp import WeakDP
 from snowball.registry import Registry, require_dataclass
 
 BUILT_IN: dict[str, type[Defense]] = {
     "fedavg": FedAvg,
     "ideal": Ideal,
     "krum": Krum,
-    "crfl": Crfl,
-    "rlr": Rlr,
-    "fldetector": FlDetector,
-    "dnc": Dnc,
-    "flame": Flame,
-    "flip": Flip,
+    "crfl": CRFL,
+    "rlr": RLR,
+    "fldetector": FLDetector,
+    "dnc": DnC,
+    "flame": FLAME,
+    "flip": FLIP,
     "voting-random": VotingRandom,
     "voting-center": VotingCenter,
     "snowball-minus": SnowballMinus,
@@ -56,11 +56,11 @@ BUILT_IN: dict[str, type[Defense]] = {
     "median": Median,
     "trimmed-mean": TrimmedMean,
     "bulyan": Bulyan,
-    "rfa": Rfa,
-    "fltrust": FlTrust,
+    "rfa": RFA,
+    "fltrust": FLTrust,
     "foolsgold": FoolsGold,
     "norm-clip": NormClip,
-    "weak-dp": WeakDp,
+    "weak-dp": WeakDP,
     "deepsight": DeepSight,
     "intersection": Intersection,
 }
@@ -74,42 +74,42 @@ DEFENSES: Registry[type[Defense]] = Registry(
 )
 
 __all__ = [
+    "CRFL",
     "DEFENSES",
+    "FLAME",
+    "FLIP",
     "REJECTED",
+    "RFA",
+    "RLR",
     "Bulyan",
+    "ClientTask",
     "Context",
-    "Crfl",
     "DeepSight",
     "Defense",
-    "Dnc",
+    "DnC",
+    "FLDetector",
+    "FLTrust",
     "FedAvg",
-    "FlDetector",
-    "FlTrust",
-    "Flame",
-    "Flip",
     "FoolsGold",
     "Ideal",
     "Intersection",
     "InversionSettings",
     "Krum",
-    "Lesson",
     "LocalDefense",
     "Median",
     "Model",
     "MultiKrum",
     "NormClip",
     "PredictionDefense",
-    "Rfa",
-    "Rlr",
     "Snowball",
     "SnowballMinus",
     "SnowballPlus",
     "State",
     "TrimmedMean",
     "TrustingDefense",
-    "VaeSettings",
+    "VAESettings",
     "Verdict",
     "VotingCenter",
     "VotingRandom",
-    "WeakDp",
+    "WeakDP",
 ]

@@ -38,7 +38,7 @@ class Model(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """What a server knows of the round beside the updates.
 
@@ -128,8 +128,8 @@ def check_calls(defense: type[Defense]) -> None:
     defense.__call__ = check_and_judge  # type: ignore[method-assign]
 
 
-@dataclass(frozen=True, eq=False)
-class Lesson:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClientTask:
     """What a client has for its local training in one round.
 
     Attributes:
@@ -141,7 +141,7 @@ class Lesson:
         batch: samples in their steps.
         rate: their learning rate in this round.
         rng: for everything random.
-        state: what this client's last lesson gave; None in the first.
+        state: what this client's last task gave; None in the first.
     """
 
     model: nn.Module
@@ -159,8 +159,8 @@ class Lesson:
 class LocalDefense(Protocol):
     """A defense that benign clients train with."""
 
-    def train(self, lesson: Lesson) -> State | None:
-        """Train the lesson's model, in place of plain SGD; what is returned comes with this client's next lesson."""
+    def train(self, task: ClientTask) -> State | None:
+        """Train the task's model, in place of plain SGD; what is returned comes with this client's next task."""
         ...
 
 

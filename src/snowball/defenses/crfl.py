@@ -25,7 +25,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class Crfl:
+class CRFL:
     """Shorten the global model, blur it, and let blurred copies vote on every prediction.
 
     Attributes:

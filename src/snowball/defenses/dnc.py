@@ -21,7 +21,7 @@ from snowball.updates import BLOCK_ELEMENTS, Updates, centred
 
 
 @dataclass(frozen=True)
-class Dnc:
+class DnC:
     """Average the updates that lie farthest in along the direction in which all differ most.
 
     Attributes:

@@ -27,7 +27,7 @@ Variant = Literal["original", "published"]
 
 
 @dataclass(frozen=True)
-class Flame:
+class FLAME:
     """Average the models that point where most do, clipped to the median length, and add noise.
 
     Attributes:

@@ -50,7 +50,7 @@ OnDetect = Literal["exclude_round", "blacklist"]
 
 
 @dataclass(frozen=True)
-class FlDetector:
+class FLDetector:
     """Average the updates of clients that send what their last update leads one to expect.
 
     Attributes:

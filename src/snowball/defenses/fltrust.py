@@ -19,7 +19,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class FlTrust:
+class FLTrust:
     """Average the updates that agree with the server's own, all at its length and weighed by agreement.
 
     Attributes:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Defense, LocalDefense, PredictionDefense, TrustingDefense, Verdict
-from snowball.defenses.flame import Flame
+from snowball.defenses.flame import FLAME
 from snowball.defenses.ops import weighted_mean
 from snowball.defenses.snowball import Snowball
 from snowball.errors import SettingError
@@ -28,7 +28,7 @@ class Intersection:
         members: the defenses, the one that decides where they agree on nobody first.
     """
 
-    members: tuple[Defense, ...] = (Snowball(), Flame())
+    members: tuple[Defense, ...] = (Snowball(), FLAME())
 
     def __post_init__(self) -> None:
         """Refuse members whose work is not an election."""

@@ -20,7 +20,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class Rfa:
+class RFA:
     """Take the geometric median of all updates, each as heavy as its examples.
 
     Attributes:

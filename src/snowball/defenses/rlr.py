@@ -20,7 +20,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class Rlr:
+class RLR:
     """Average all updates, and step backwards in the coordinates on whose sign too few of them agree.
 
     Attributes:

@@ -16,7 +16,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class WeakDp:
+class WeakDP:
     """Average all updates, the long ones shortened, and add Gaussian noise.
 
     Attributes:

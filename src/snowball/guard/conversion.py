@@ -18,11 +18,11 @@ def convert_replies(base: Tensors, layout: Layout, replies: Sequence[ValidReply]
     origin = layout.to_row({name: base[name] for name in layout.names})
     models = ({name: reply.tensors[name] for name in layout.names} for reply in replies)
     received = Received(
-        layout.subtract(origin, models, len(replies)),
-        torch.tensor([reply.examples for reply in replies], dtype=torch.float64),
-        tuple(reply.client for reply in replies),
-        layout,
-        [select_buffers(reply.tensors, layout) for reply in replies],
+        values=layout.subtract(origin, models, len(replies)),
+        examples=torch.tensor([reply.examples for reply in replies], dtype=torch.float64),
+        clients=tuple(reply.client for reply in replies),
+        layout=layout,
+        buffers=[select_buffers(reply.tensors, layout) for reply in replies],
     )
     return origin, received
 

@@ -166,7 +166,7 @@ class Guard:
         round, seed, defense = (state.get(name) for name in ("round", "seed", "defense"))
         if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
             raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
-        if state.get("method") != self._defense_name:
+        if str(state.get("method")).casefold() != self._defense_name.casefold():  # older states wrote FlDetector
             other = str(state.get("method"))[:60]
             raise RunError(f"this state belongs to the defense {other!r}, this guard's is {self._defense_name!r}")
         self.round, self.seed, self.state = round, seed, defense
@@ -211,7 +211,7 @@ class Guard:
         """Let the defense judge, and return the new model."""
         origin, received = convert_replies(base, layout, valid)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
-        context = Context(self.round, rounds, origin, self.seed, self.state)
+        context = Context(round=self.round, rounds=rounds, base=origin, seed=self.seed, state=self.state)
         outcome = judge_round(received, partial(self._apply_mode, entry), context, select_buffers(base, layout))
         entry["dropped"] += [fault.plain() for fault in outcome.dropped]
         if outcome.kept is not None:

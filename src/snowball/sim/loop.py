@@ -60,7 +60,14 @@ def simulate(
                 craft_updates(federation, replies.rows, cohort, state.base, round)
                 trusted = train_trusted(state.base, state.buffers, round) if train_trusted else None
                 trained = perf_counter()
-                context = Context(round, experiment.rounds, state.base, experiment.seed, state.defense, model)
+                context = Context(
+                    round=round,
+                    rounds=experiment.rounds,
+                    base=state.base,
+                    seed=experiment.seed,
+                    state=state.defense,
+                    model=model,
+                )
                 context = replace(context, trusted=trusted, device=running.device)
                 received = receive_replies(federation, replies, cohort)
                 outcome = judge_replies(received, defense, context, state.buffers, experiment.training.lr)
@@ -108,7 +115,7 @@ def rehearse_round(federation: Federation) -> None:
         received = receive_replies(federation, Replies(zeros, []), draw_cohort(experiment, 1))
         defense = build_defense(experiment)
         trusted = torch.zeros_like(base) if prepare_trusted_training(federation, defense) else None
-        context = Context(1, experiment.rounds, base, experiment.seed, trusted=trusted)
+        context = Context(round=1, rounds=experiment.rounds, base=base, seed=experiment.seed, trusted=trusted)
         ask_defense(defense, received.to_updates(), context)
         if isinstance(defense, LocalDefense):
             rehearse_client_task(federation, defense)
@@ -135,7 +142,13 @@ def build_defense(experiment: Experiment) -> Defense:
 def receive_replies(federation: Federation, replies: Replies, cohort: Sequence[int]) -> Received:
     """Return a cohort's replies in the form that the server judges."""
     clients = tuple(map(str, cohort))
-    return Received(replies.rows, federation.count_examples(cohort), clients, federation.layout, replies.buffers)
+    return Received(
+        values=replies.rows,
+        examples=federation.count_examples(cohort),
+        clients=clients,
+        layout=federation.layout,
+        buffers=replies.buffers,
+    )
 
 
 def judge_replies(received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float) -> Outcome:

@@ -69,7 +69,7 @@ def _rounds() -> "SearchStrategy[Updates]":
 def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
     """Two rounds of the same updates, the second with the first one's state; the server trusts their mean."""
     base = torch.zeros(updates.layout.width, dtype=updates.dtype)
-    context = Context(1, 2, base, seed, trusted=updates.mean(torch.ones(len(updates))))
+    context = Context(round=1, rounds=2, base=base, seed=seed, trusted=updates.mean(torch.ones(len(updates))))
     first = defense(updates, context)
     return [first, defense(updates, replace(context, round=2, state=first.state))]
 
@@ -99,7 +99,7 @@ def same_seed_same_verdict(defense: Defense, updates: Updates) -> None:
 def input_is_untouched(defense: Defense, updates: Updates) -> None:
     """Updates, base and state are left as they were."""
     values, examples, base = updates.values.clone(), updates.examples.clone(), torch.ones(updates.layout.width)
-    context = Context(1, 2, base, trusted=updates.values[0].clone())
+    context = Context(round=1, rounds=2, base=base, trusted=updates.values[0].clone())
     first = defense(updates, context)
     before = pickle.dumps(first.state)
     defense(updates, replace(context, round=2, state=first.state))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.baselines.reference import (
-    Vae,
+    VAE,
     bottom_up,
     grow,
     min_max,
@@ -79,7 +79,7 @@ def test_ordered_differences_hold_every_pair_in_both_directions() -> None:
 
 def test_training_lowers_the_loss() -> None:
     generator = stream(0, "reference")
-    vae = Vae(width=12, hidden=16, latent=4, generator=generator)
+    vae = VAE(width=12, hidden=16, latent=4, generator=generator)
     differences = torch.randn(20, 12, generator=generator)
     before = vae.loss(torch.sigmoid(differences)).item()
     train(vae, differences, epochs=20)
@@ -87,7 +87,7 @@ def test_training_lowers_the_loss() -> None:
 
 
 def test_biases_start_at_zero_and_weights_as_he_et_al() -> None:
-    vae = Vae(width=400, hidden=256, latent=64, generator=stream(0, "reference"))
+    vae = VAE(width=400, hidden=256, latent=64, generator=stream(0, "reference"))
     layer = vae.encoder[0]
     assert isinstance(layer, torch.nn.Linear)
     assert not layer.bias.any()

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from benchmarks.choices import latent
-from snowball.defenses.snowball.vae import VaeSettings
+from snowball.defenses.snowball.vae import VAESettings
 from snowball.updates import Updates
 
-QUICK = VaeSettings(first_epochs=20, hidden=16, latent=4, samples=2)
+QUICK = VAESettings(first_epochs=20, hidden=16, latent=4, samples=2)
 
 
 def a_round(rows: int = 12, infected: int = 3, selectees: int = 4) -> latent.Round:

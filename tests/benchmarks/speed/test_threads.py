@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from benchmarks.speed import threads
-from snowball.defenses.snowball.vae import VaeSettings
+from snowball.defenses.snowball.vae import VAESettings
 
-SMALL = VaeSettings(hidden=16, latent=4)
+SMALL = VAESettings(hidden=16, latent=4)
 
 
 def test_a_last_bit_is_a_difference() -> None:

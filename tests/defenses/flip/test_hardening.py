@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snowball.defenses.base import Lesson, State
+from snowball.defenses.base import ClientTask, State
 from snowball.defenses.flip import InversionSettings, hardening
 from snowball.defenses.flip.hardening import ANY, Hardening, Memory, members
 from snowball.defenses.flip.inversion import Effort, Goal, mask_sizes
@@ -62,15 +62,25 @@ def inverter(monkeypatch: pytest.MonkeyPatch) -> Inverter:
     return stand_in
 
 
-def lesson(labels: list[int], state: State | None = None, seed: int = 0) -> Lesson:
+def make_task(labels: list[int], state: State | None = None, seed: int = 0) -> ClientTask:
     """Grey images, all alike, with these labels."""
     images = torch.full((len(labels), *SHAPE), 0.5)
-    return Lesson(Recorder(), images, torch.tensor(labels), CLASSES, 5, 10, 0.01, stream(seed, "lesson"), state)
+    return ClientTask(
+        model=Recorder(),
+        inputs=images,
+        labels=torch.tensor(labels),
+        classes=CLASSES,
+        epochs=5,
+        batch=10,
+        rate=0.01,
+        rng=stream(seed, "lesson"),
+        state=state,
+    )
 
 
-def seen(pupil: Lesson) -> list[Tensor]:
-    assert isinstance(pupil.model, Recorder)
-    return pupil.model.seen
+def seen(task: ClientTask) -> list[Tensor]:
+    assert isinstance(task.model, Recorder)
+    return task.model.seen
 
 
 def stamped(images: Tensor) -> Tensor:
@@ -94,18 +104,18 @@ def only(source: int, target: int) -> Tensor:
     return priorities
 
 
-def harden(pupil: Lesson, batches: int = 1, portion: float = 0.5) -> Hardening:
+def harden(task: ClientTask, batches: int = 1, portion: float = 0.5) -> Hardening:
     """So many batches of all samples."""
-    client = Hardening(pupil, portion, 0.01, InversionSettings())
+    client = Hardening(task, portion, 0.01, InversionSettings())
     for _ in range(batches):
-        client.train(torch.arange(len(pupil.labels)))
+        client.train(torch.arange(len(task.labels)))
     return client
 
 
-def harden_until(pupil: Lesson, way: tuple[int, int]) -> Hardening:
+def harden_until(task: ClientTask, way: tuple[int, int]) -> Hardening:
     """One batch of a client that happens to take this pair."""
     for seed in range(20):
-        client = harden(replace(pupil, rng=stream(seed, "lesson")))
+        client = harden(replace(task, rng=stream(seed, "lesson")))
         if client.pair and client.pair.way == way:
             return client
     raise AssertionError(f"nobody took {way}")
@@ -168,13 +178,13 @@ def test_equal_priorities_take_turns() -> None:
 
 
 def test_every_class_has_a_batch_under_its_universal_trigger(inverter: Inverter) -> None:
-    pupil = lesson([0, 0, 1, 1, 1, 2, 3, 3])
-    client = harden(pupil, batches=CLASSES)
+    task = make_task([0, 0, 1, 1, 1, 2, 3, 3])
+    client = harden(task, batches=CLASSES)
     assert [goal.targets.unique().tolist() for goal in inverter.goals] == [[0], [1], [2], [3]]
     assert [len(goal.images) for goal in inverter.goals] == [2, 2, 3, 2]  # one a class; class 2 has too few
     assert set(inverter.efforts) == {Effort(400, 1e-3)}
-    for target, images in enumerate(seen(pupil)):
-        others = pupil.labels != target
+    for target, images in enumerate(seen(task)):
+        others = task.labels != target
         assert stamped(images).sum() == int(0.5 * int(others.sum()))
         assert not stamped(images)[~others].any()
     assert client.memory.sizes.tolist() == [[0, 2, 2, 2], [2, 0, 2, 2], [0, 0, 0, 0], [2, 2, 2, 0]]
@@ -182,35 +192,35 @@ def test_every_class_has_a_batch_under_its_universal_trigger(inverter: Inverter)
 
 
 def test_classes_that_a_lesson_has_no_time_for_come_in_the_next(inverter: Inverter) -> None:
-    state = harden(lesson([0, 0, 1, 1]), batches=3).memory.state()
+    state = harden(make_task([0, 0, 1, 1]), batches=3).memory.state()
     assert state["warmed"] == 3
     assert state["priorities"].max() == 2  # pixels, as long as they are not all known
-    client = harden(lesson([0, 0, 1, 1], state), batches=2)
+    client = harden(make_task([0, 0, 1, 1], state), batches=2)
     assert client.memory.warmed == CLASSES
     assert client.memory.priorities.max() == 1
     assert [effort.steps for effort in inverter.efforts] == [400, 400, 400, 400, 200]  # a pair at last
 
 
 def test_a_pair_with_both_classes_is_hardened_both_ways(inverter: Inverter) -> None:
-    pupil = lesson([0] * 4 + [1] * 8 + [2] * 5, warmed(priorities=only(0, 1)))
-    harden_until(pupil, (0, 1))
+    task = make_task([0] * 4 + [1] * 8 + [2] * 5, warmed(priorities=only(0, 1)))
+    harden_until(task, (0, 1))
     goal = inverter.goals[-1]
     assert goal.targets.tolist() == [1] * 4 + [0] * 8
     assert goal.owner.tolist() == [0] * 4 + [1] * 8
-    marks = stamped(seen(pupil)[-1])
-    assert [int(marks[pupil.labels == label].sum()) for label in range(3)] == [2, 2, 0]  # half of the smaller class
+    marks = stamped(seen(task)[-1])
+    assert [int(marks[task.labels == label].sum()) for label in range(3)] == [2, 2, 0]  # half of the smaller class
 
 
 def test_a_pair_whose_target_is_absent_is_hardened_one_way(inverter: Inverter) -> None:
-    pupil = lesson([0] * 6 + [1], warmed(priorities=only(0, 3)))
-    client = harden_until(pupil, (0, 3))
+    task = make_task([0] * 6 + [1], warmed(priorities=only(0, 3)))
+    client = harden_until(task, (0, 3))
     assert inverter.goals[-1].targets.tolist() == [3] * 6
-    assert int(stamped(seen(pupil)[-1])[:6].sum()) == 3
+    assert int(stamped(seen(task)[-1])[:6].sum()) == 3
     assert set(client.memory.triggers) == {(0, 3)}
 
 
 def test_a_pair_has_two_batches_the_second_with_a_short_search(inverter: Inverter) -> None:
-    client = harden(lesson([0] * 4 + [1] * 4, warmed()), batches=4)
+    client = harden(make_task([0] * 4 + [1] * 4, warmed()), batches=4)
     assert inverter.efforts == [Effort(200, 1e-3), Effort(50, 1e-2)] * 2
     first, second = inverter.goals[:2]
     assert torch.equal(first.targets, second.targets)
@@ -220,7 +230,7 @@ def test_a_pair_has_two_batches_the_second_with_a_short_search(inverter: Inverte
 
 def test_the_second_search_is_long_where_the_first_found_nothing(inverter: Inverter) -> None:
     inverter.pixels = [0, 0]
-    client = harden(lesson([0] * 4 + [1] * 4, warmed(torch.full((CLASSES, CLASSES), 8.0), only(0, 1))), batches=2)
+    client = harden(make_task([0] * 4 + [1] * 4, warmed(torch.full((CLASSES, CLASSES), 8.0), only(0, 1))), batches=2)
     assert inverter.efforts == [Effort(200, 1e-3)] * 2
     assert client.pair
     assert client.memory.priorities[client.pair.way] in (0.0, 0.5)
@@ -229,7 +239,7 @@ def test_the_second_search_is_long_where_the_first_found_nothing(inverter: Inver
 
 
 def test_the_size_of_a_pair_is_the_mean_over_its_batches(inverter: Inverter) -> None:
-    client = Hardening(lesson([0] * 4, warmed(torch.full((CLASSES, CLASSES), 1.0))), 0.5, 0.01, InversionSettings())
+    client = Hardening(make_task([0] * 4, warmed(torch.full((CLASSES, CLASSES), 1.0))), 0.5, 0.01, InversionSettings())
     for pixels in (2, 1):
         inverter.pixels = [pixels]
         client.train(torch.arange(4))
@@ -239,7 +249,7 @@ def test_the_size_of_a_pair_is_the_mean_over_its_batches(inverter: Inverter) -> 
 
 
 def test_a_search_starts_from_the_last_trigger_or_else_from_the_universal_one(inverter: Inverter) -> None:
-    client = Hardening(lesson([0] * 4, warmed()), 0.5, 0.01, InversionSettings())
+    client = Hardening(make_task([0] * 4, warmed()), 0.5, 0.01, InversionSettings())
     client.memory.triggers = {(ANY, target): torch.full((2, 4, 4), target / 10) for target in range(1, CLASSES)}
     for _ in range(2):
         client.train(torch.arange(4))
@@ -250,25 +260,25 @@ def test_a_search_starts_from_the_last_trigger_or_else_from_the_universal_one(in
 
 def test_stamped_images_stay_in_bounds(inverter: Inverter) -> None:
     inverter.colour = 1.5
-    pupil = lesson([0] * 4, warmed())
-    harden(pupil)
-    assert seen(pupil)[0].max() == 1
+    task = make_task([0] * 4, warmed())
+    harden(task)
+    assert seen(task)[0].max() == 1
 
 
 def test_a_batch_whose_mask_is_too_large_is_trained_on_as_it_is(inverter: Inverter) -> None:
     inverter.pixels = [3, 3]  # of 16, an eighth allowed
-    pupil = lesson([0] * 4 + [1] * 4, warmed())
-    before = pupil.model.state_dict()["layer.weight"].clone()
-    client = harden(pupil, batches=2)
-    assert all((images == 0.5).all() for images in seen(pupil))
-    assert not torch.equal(pupil.model.state_dict()["layer.weight"], before)
+    task = make_task([0] * 4 + [1] * 4, warmed())
+    before = task.model.state_dict()["layer.weight"].clone()
+    client = harden(task, batches=2)
+    assert all((images == 0.5).all() for images in seen(task))
+    assert not torch.equal(task.model.state_dict()["layer.weight"], before)
     assert not client.memory.sizes.any()
     assert client.memory.triggers  # to start from the next time
 
 
 def test_a_pair_is_left_when_its_source_is_not_in_the_batch(inverter: Inverter) -> None:
-    pupil = lesson([0] * 4 + [1] * 4, warmed())
-    client = Hardening(pupil, 0.5, 0.01, InversionSettings())
+    task = make_task([0] * 4 + [1] * 4, warmed())
+    client = Hardening(task, 0.5, 0.01, InversionSettings())
     for half in (torch.arange(4), torch.arange(4, 8)):
         client.train(half)
     assert [goal.images.shape[0] for goal in inverter.goals] == [4, 4]
@@ -279,12 +289,12 @@ def test_a_pair_is_left_when_its_source_is_not_in_the_batch(inverter: Inverter) 
 @pytest.mark.parametrize("labels", [[2], [2, 2, 2], [0, 1, 2, 3], [0, 0, 1, 1, 3, 3, 3]])
 def test_few_samples_few_classes_and_absent_ones_are_no_trouble(labels: list[int]) -> None:
     quick = InversionSettings(universal_steps=3, pair_steps=3, repeat_steps=2)
-    pupil = lesson(labels)
-    before = pupil.model.state_dict()["layer.weight"].clone()
-    client = Hardening(pupil, 0.5, 0.01, quick)
+    task = make_task(labels)
+    before = task.model.state_dict()["layer.weight"].clone()
+    client = Hardening(task, 0.5, 0.01, quick)
     for _ in range(CLASSES + 3):
         client.train(torch.arange(len(labels)))
-    after = pupil.model.state_dict()["layer.weight"]
+    after = task.model.state_dict()["layer.weight"]
     assert after.isfinite().all()
     assert not torch.equal(after, before)
     state = client.memory.state()
@@ -293,11 +303,11 @@ def test_few_samples_few_classes_and_absent_ones_are_no_trouble(labels: list[int
 
 def test_state_survives_packing_and_is_never_written_to(inverter: Inverter) -> None:
     inverter.pixels = [1, 2]
-    first = harden(lesson([0, 0, 1, 1, 2, 2]), batches=6).memory.state()
+    first = harden(make_task([0, 0, 1, 1, 2, 2]), batches=6).memory.state()
     content = pack(first)
     outcomes = []
     for state in (first, unpack(content)):
-        client = harden(lesson([0, 0, 1, 1, 2, 2], state, seed=1), batches=3)
+        client = harden(make_task([0, 0, 1, 1, 2, 2], state, seed=1), batches=3)
         outcomes.append(pack(client.memory.state()))
     assert outcomes[0] == outcomes[1]
     assert pack(first) == content

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from snowball.defenses import REJECTED, Context, Lesson, LocalDefense, PredictionDefense, TrustingDefense
-from snowball.defenses.flip import Flip, InversionSettings
+from snowball.defenses import REJECTED, ClientTask, Context, LocalDefense, PredictionDefense, TrustingDefense
+from snowball.defenses.flip import FLIP, InversionSettings
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.serialization import pack
@@ -51,8 +51,12 @@ def untrained() -> nn.Module:
     return model
 
 
-def lesson(model: nn.Module, state: Any = None, seed: int = 0, samples: int = 120) -> Lesson:
-    return Lesson(model, *bars(samples, "clean"), CLASSES, 5, 10, 0.01, stream(seed, "lesson"), state)
+def make_task(model: nn.Module, state: Any = None, seed: int = 0, samples: int = 120) -> ClientTask:
+    inputs, labels = bars(samples, "clean")
+    rng = stream(seed, "lesson")
+    return ClientTask(
+        model=model, inputs=inputs, labels=labels, classes=CLASSES, epochs=5, batch=10, rate=0.01, rng=rng, state=state
+    )
 
 
 @torch.no_grad()
@@ -64,20 +68,20 @@ def accuracies(model: nn.Module) -> tuple[float, float]:
 
 
 def test_flip_passes_every_check_of_the_server_side() -> None:
-    check_defense(Flip())
+    check_defense(FLIP())
 
 
 def test_the_server_takes_the_plain_mean_times_its_rate() -> None:
-    verdict = Flip()(ROUND, Context(1))
+    verdict = FLIP()(ROUND, Context(round=1))
     assert verdict.delta.item() == 4
     assert verdict.elected.all()
-    assert Flip(server_rate=0.1)(ROUND, Context(1)).delta.item() == pytest.approx(0.4)
+    assert FLIP(server_rate=0.1)(ROUND, Context(round=1)).delta.item() == pytest.approx(0.4)
 
 
 def test_flip_acts_in_training_and_in_prediction_too() -> None:
-    assert isinstance(Flip(), LocalDefense)
-    assert isinstance(Flip(), PredictionDefense)
-    assert not isinstance(Flip(), TrustingDefense)
+    assert isinstance(FLIP(), LocalDefense)
+    assert isinstance(FLIP(), PredictionDefense)
+    assert not isinstance(FLIP(), TrustingDefense)
 
 
 def test_two_lessons_on_clean_samples_remove_a_backdoor_that_plain_training_keeps() -> None:
@@ -96,18 +100,18 @@ def test_two_lessons_on_clean_samples_remove_a_backdoor_that_plain_training_keep
 
     state = None
     for number in range(2):
-        state = Flip(portion=0.9, inversion=QUICK).train(lesson(model, state, number))
+        state = FLIP(portion=0.9, inversion=QUICK).train(make_task(model, state, number))
     main, backdoor = accuracies(model)
     assert main > 0.9
     assert backdoor < 0.3
 
 
 def test_the_same_lesson_teaches_the_same_to_the_bit() -> None:
-    flip, outcomes = Flip(epochs=5, inversion=SHORT), []
+    flip, outcomes = FLIP(epochs=5, inversion=SHORT), []
     for seed in (1, 1, 2):
         model = untrained()
         drawn = torch.random.get_rng_state()
-        state = flip.train(lesson(model, seed=seed, samples=30))
+        state = flip.train(make_task(model, seed=seed, samples=30))
         assert torch.equal(torch.random.get_rng_state(), drawn)
         outcomes.append(pack({"state": state, "model": dict(model.state_dict())}))
     assert outcomes[0] == outcomes[1] != outcomes[2]
@@ -118,7 +122,7 @@ def test_a_lesson_leaves_the_modes_and_flags_of_the_model() -> None:
     model[1].eval()
     model[3].bias.requires_grad_(False)
     bias = model[3].bias.clone()
-    Flip(epochs=4, inversion=SHORT).train(lesson(model, samples=20))
+    FLIP(epochs=4, inversion=SHORT).train(make_task(model, samples=20))
     assert [module.training for module in model] == [True, False, True, True]
     assert [parameter.requires_grad for parameter in model.parameters()] == [True, True, True, False]
     assert torch.equal(model[3].bias, bias)
@@ -134,7 +138,7 @@ def test_a_lesson_has_so_many_batches(
     monkeypatch.setattr(
         "snowball.defenses.flip.hardening.Hardening.train", lambda self, index: batches.append(index.tolist())
     )
-    Flip(epochs=epochs, batch=batch, max_batches=most).train(lesson(untrained(), samples=10))
+    FLIP(epochs=epochs, batch=batch, max_batches=most).train(make_task(untrained(), samples=10))
     assert len(batches) == expected
     if most > expected:
         assert sorted(index for batch in batches for index in batch) == sorted([*range(10)] * epochs)
@@ -142,15 +146,24 @@ def test_a_lesson_has_so_many_batches(
 
 def test_a_client_without_samples_learns_nothing() -> None:
     model, before = untrained(), untrained()
-    state = Flip().train(lesson(model, samples=0))
+    state = FLIP().train(make_task(model, samples=0))
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), before.parameters(), strict=True))
     assert state["warmed"] == 0
 
 
 def test_samples_that_are_no_images_are_refused() -> None:
-    texts = Lesson(untrained(), torch.zeros(6, 25), torch.zeros(6, dtype=torch.int64), 2, 1, 2, 0.1, stream(0))
+    texts = ClientTask(
+        model=untrained(),
+        inputs=torch.zeros(6, 25),
+        labels=torch.zeros(6, dtype=torch.int64),
+        classes=2,
+        epochs=1,
+        batch=2,
+        rate=0.1,
+        rng=stream(0),
+    )
     with pytest.raises(SettingError, match=r"triggers in images \(channels, height, width\), got .* shape \(25,\)"):
-        Flip().train(texts)
+        FLIP().train(texts)
 
 
 class Scores:
@@ -169,25 +182,25 @@ class Scores:
 )
 def test_samples_of_low_confidence_are_rejected(tau: float, expected: list[int]) -> None:
     shares = torch.tensor([[0.1, 0.1, 0.8], [0.2, 0.7, 0.1], [0.36, 0.32, 0.32]])
-    context = Context(1, base=shares.log().flatten(), model=Scores())
-    assert Flip(reject_below=tau).predict(torch.zeros(3, 1, 8, 8), context).tolist() == expected
+    context = Context(round=1, base=shares.log().flatten(), model=Scores())
+    assert FLIP(reject_below=tau).predict(torch.zeros(3, 1, 8, 8), context).tolist() == expected
 
 
 def test_just_enough_confidence_is_enough() -> None:
-    context = Context(1, base=torch.zeros(2), model=Scores())
-    assert Flip(reject_below=0.5).predict(torch.zeros(1, 1, 8, 8), context).tolist() == [0]
+    context = Context(round=1, base=torch.zeros(2), model=Scores())
+    assert FLIP(reject_below=0.5).predict(torch.zeros(1, 1, 8, 8), context).tolist() == [0]
 
 
 def test_scores_that_are_no_numbers_are_rejected() -> None:
-    context = Context(1, base=torch.tensor([torch.nan, 0.0]), model=Scores())
-    assert Flip(reject_below=0.0).predict(torch.zeros(1, 1, 8, 8), context).tolist() == [REJECTED]
+    context = Context(round=1, base=torch.tensor([torch.nan, 0.0]), model=Scores())
+    assert FLIP(reject_below=0.0).predict(torch.zeros(1, 1, 8, 8), context).tolist() == [REJECTED]
 
 
 @pytest.mark.parametrize("missing", ["base", "model"])
 def test_prediction_needs_a_model(missing: str) -> None:
     known = {"base": torch.zeros(2), "model": Scores()} | {missing: None}
     with pytest.raises(SettingError, match=rf"flip needs Context.{missing}"):
-        Flip().predict(torch.zeros(1, 1, 8, 8), Context(1, **known))
+        FLIP().predict(torch.zeros(1, 1, 8, 8), Context(round=1, **known))
 
 
 @pytest.mark.parametrize(
@@ -204,4 +217,4 @@ def test_prediction_needs_a_model(missing: str) -> None:
 )
 def test_settings_that_nothing_can_follow_are_refused(setting: str, value: float, sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        Flip(**{setting: value})
+        FLIP(**{setting: value})

@@ -6,7 +6,7 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from snowball.defenses import Context, Snowball, SnowballMinus, VaeSettings, VotingCenter, VotingRandom
+from snowball.defenses import Context, Snowball, SnowballMinus, VAESettings, VotingCenter, VotingRandom
 from snowball.defenses.snowball.gap import gap_clusters
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
@@ -65,14 +65,16 @@ def test_three_lines_elect_the_honest_and_say_why() -> None:
 @pytest.mark.parametrize(("judge", "clients", "told"), [("vae", 12, True), ("distance", 12, False), ("vae", 4, False)])
 def test_a_vae_that_has_learned_says_where_it_sees_each_update(judge: Any, clients: int, told: bool) -> None:
     updates = make_toy_round(clients=clients, infected=0)
-    quick = VaeSettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
+    quick = VAESettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
     settings = Snowball(grow_after=0, first_share=0.25, judge=judge, clusters=3, vae=quick)
-    facts = settings(updates, Context(1)).facts
+    facts = settings(updates, Context(round=1)).facts
     assert [name in facts for name in CODES] == [told, told]
     if told:
         order = torch.arange(clients).flip(0)
         names = tuple(updates.clients[row] for row in order)
-        moved = settings(Updates(updates.values[order], updates.examples[order], names, updates.layout), Context(1))
+        moved = settings(
+            Updates(updates.values[order], updates.examples[order], names, updates.layout), Context(round=1)
+        )
         for name in CODES:
             torch.testing.assert_close(moved.facts[name], facts[name])
 
@@ -85,17 +87,17 @@ def test_the_judge_computes_on_the_device_of_the_context(monkeypatch: pytest.Mon
         return JUDGES["distance"](*given)
 
     monkeypatch.setattr("snowball.defenses.snowball.method.JUDGES", {"vae": appoint})
-    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(1, device="cuda"))
-    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(1))
+    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(round=1, device="cuda"))
+    Snowball(grow_after=0, judge="vae")(make_toy_round(), Context(round=1))
     assert asked == ["cuda", "cpu"]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_far_attackers_take_every_seat_of_the_paper_and_none_with_a_floor(seed: int) -> None:
-    paper = SnowballMinus(clusters=11, ballot_floor=0.0)(far_attackers(seed), Context(1))
+    paper = SnowballMinus(clusters=11, ballot_floor=0.0)(far_attackers(seed), Context(round=1))
     assert paper.facts["weight.w"][:40].max() < 1e-12  # every honest ballot ties at the lowest clarity
     assert infected_seats(paper, 10) == 5
-    guarded = SnowballMinus(clusters=11)(far_attackers(seed), Context(1))
+    guarded = SnowballMinus(clusters=11)(far_attackers(seed), Context(round=1))
     assert infected_seats(guarded, 10) == 0
 
 
@@ -105,9 +107,9 @@ def test_one_huge_update_does_not_blind_the_election(far: float, judge: Any) -> 
     rows = torch.randn(50, 200, generator=torch.Generator().manual_seed(0)) * 1e-2
     rows[40:, :20] += 0.03
     rows[49] *= far
-    quick = VaeSettings(first_epochs=30, tune_epochs=3)
+    quick = VAESettings(first_epochs=30, tune_epochs=3)
     updates = Updates.from_layers({"w": rows[:, None]}, examples=[1.0] * 40 + [100.0] * 10)
-    verdict = Snowball(clusters=8, grow_after=0, judge=judge, vae=quick)(updates, Context(1))
+    verdict = Snowball(clusters=8, grow_after=0, judge=judge, vae=quick)(updates, Context(round=1))
     assert verdict.elected.sum() == 25
     assert infected_seats(verdict, 10) == 0
 
@@ -117,21 +119,21 @@ def test_one_huge_update_does_not_blind_the_election(far: float, judge: Any) -> 
 )
 def test_small_cohorts_are_defined(rows: int, elected: int, grown: int) -> None:
     updates = make_toy_round(clients=rows, infected=0)
-    assert Snowball()(updates, Context(1, 100)).elected.sum() == elected
-    assert Snowball()(updates, Context(99, 100)).elected.sum() == grown
+    assert Snowball()(updates, Context(round=1, rounds=100)).elected.sum() == elected
+    assert Snowball()(updates, Context(round=99, rounds=100)).elected.sum() == grown
 
 
 @pytest.mark.parametrize(
     ("settings", "context", "grows"),
     [
-        ({}, Context(25, 100), False),
-        ({}, Context(26, 100), True),
-        ({}, Context(25), False),  # of unknown rounds a quarter is 25
-        ({}, Context(26), True),
-        ({"grow_after": 3}, Context(3, 100), False),
-        ({"grow_after": 3}, Context(4, 100), True),
-        ({"grow_after": 0}, Context(1, 100), True),
-        ({"grow_after": 1.0}, Context(100, 100), False),
+        ({}, Context(round=25, rounds=100), False),
+        ({}, Context(round=26, rounds=100), True),
+        ({}, Context(round=25), False),  # of unknown rounds a quarter is 25
+        ({}, Context(round=26), True),
+        ({"grow_after": 3}, Context(round=3, rounds=100), False),
+        ({"grow_after": 3}, Context(round=4, rounds=100), True),
+        ({"grow_after": 0}, Context(round=1, rounds=100), True),
+        ({"grow_after": 1.0}, Context(round=100, rounds=100), False),
     ],
 )
 def test_growth_starts_after_its_round(settings: dict[str, Any], context: Context, grows: bool) -> None:
@@ -140,25 +142,27 @@ def test_growth_starts_after_its_round(settings: dict[str, Any], context: Contex
 
 
 def test_shares_of_a_cohort_are_the_papers_numbers() -> None:
-    verdict = Snowball(grow_after=0)(make_toy_round(clients=50, infected=0), Context(1))
+    verdict = Snowball(grow_after=0)(make_toy_round(clients=50, infected=0), Context(round=1))
     order = verdict.facts["order"]
     assert isinstance(order, Tensor)
     assert [int((order == turn).sum()) for turn in range(12)] == [5, *[2] * 10, 0]
 
 
 def test_the_number_of_clusters_is_found_once_and_kept() -> None:
-    first = SnowballMinus()(groups(5), Context(1))
+    first = SnowballMinus()(groups(5), Context(round=1))
     assert first.state == {"clusters": 5}
-    later = SnowballMinus()(groups(9), Context(2, state=first.state))
+    later = SnowballMinus()(groups(9), Context(round=2, state=first.state))
     assert later.facts["clusters"] == 5
     assert later.state == first.state
 
 
 def test_a_small_round_does_not_change_what_is_kept() -> None:
-    verdict = SnowballMinus()(make_toy_round(clients=8), Context(2, state={"clusters": 11}))
+    verdict = SnowballMinus()(make_toy_round(clients=8), Context(round=2, state={"clusters": 11}))
     assert verdict.facts["clusters"] == 4
     assert verdict.state == {"clusters": 11}
-    assert SnowballMinus()(make_toy_round(clients=2), Context(3, state={"clusters": 11})).state == {"clusters": 11}
+    assert SnowballMinus()(make_toy_round(clients=2), Context(round=3, state={"clusters": 11})).state == {
+        "clusters": 11
+    }
 
 
 @pytest.mark.parametrize("centres", [3, 4, 7])
@@ -212,7 +216,7 @@ def test_both_rules_of_the_gap_statistic(updates: Updates, least: int, most: int
     assert plain_gap(updates, least, most) == (first, largest)
     for rule, found in {"first": first, "largest": largest}.items():
         settings: Any = {"gap_from": least, "gap_to": most, "gap_rule": rule}
-        assert SnowballMinus(**settings)(updates, Context(1)).state == {"clusters": found}
+        assert SnowballMinus(**settings)(updates, Context(round=1)).state == {"clusters": found}
 
 
 @pytest.mark.parametrize(
@@ -227,20 +231,20 @@ def test_both_rules_of_the_gap_statistic(updates: Updates, least: int, most: int
 def test_the_gap_statistic_stays_within_its_range_and_half_of_the_updates(
     settings: dict[str, Any], clients: int, found: int
 ) -> None:
-    verdict = SnowballMinus(**settings)(make_toy_round(clients=clients), Context(1))
+    verdict = SnowballMinus(**settings)(make_toy_round(clients=clients), Context(round=1))
     assert verdict.facts["clusters"] == found
 
 
 def test_voting_ablations_by_hand(worked: Any) -> None:
-    centre = VotingCenter(first_share=0.4)(worked.updates, Context(1))
+    centre = VotingCenter(first_share=0.4)(worked.updates, Context(round=1))
     assert centre.elected.nonzero().flatten().tolist() == [1, 3, 4, 5]
-    drawn = VotingRandom(first_share=0.4)(worked.updates, Context(1))
+    drawn = VotingRandom(first_share=0.4)(worked.updates, Context(round=1))
     assert drawn.facts["votes"].sum() == 10 * 4
     assert drawn.elected.sum() == 4
 
 
 def test_votes_at_random_change_with_the_round() -> None:
-    chosen = {tuple(VotingRandom()(make_toy_round(), Context(round)).elected.tolist()) for round in range(1, 9)}
+    chosen = {tuple(VotingRandom()(make_toy_round(), Context(round=round)).elected.tolist()) for round in range(1, 9)}
     assert len(chosen) > 1
 
 
@@ -279,15 +283,18 @@ def test_the_layers_that_vote() -> None:
 )
 def test_bad_settings_are_refused_in_one_sentence(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingError, match=said) as caught:
-        Snowball(**settings)(make_toy_round(), Context(1))
+        Snowball(**settings)(make_toy_round(), Context(round=1))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kept", [0, 1, -4, "abc", None, [3], 2.5])
 def test_a_state_that_no_election_left_is_refused(kept: Any) -> None:
     with pytest.raises(SettingError, match="clusters must be 2 or more"):
-        Snowball()(make_toy_round(), Context(2, state={"clusters": kept}))
+        Snowball()(make_toy_round(), Context(round=2, state={"clusters": kept}))
 
 
 def test_a_state_of_nothing_is_a_first_round() -> None:
-    assert Snowball()(make_toy_round(), Context(2, state={})).state == Snowball()(make_toy_round(), Context(2)).state
+    assert (
+        Snowball()(make_toy_round(), Context(round=2, state={})).state
+        == Snowball()(make_toy_round(), Context(round=2)).state
+    )

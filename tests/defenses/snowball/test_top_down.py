@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from snowball.defenses.snowball import judges
 from snowball.defenses.snowball.judges import JUDGES, _ordered_differences
 from snowball.defenses.snowball.top_down import grow
-from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.threads import use_threads
@@ -18,7 +18,7 @@ from snowball.updates import Updates
 
 POINTS = [0, 0.1, 0.2, 0.5, 0.9, 1.5, 4, 5]
 LOTS = torch.arange(8)
-QUICK = VaeSettings(first_epochs=20, tune_epochs=5, hidden=32, latent=8)
+QUICK = VAESettings(first_epochs=20, tune_epochs=5, hidden=32, latent=8)
 
 
 def line(points: Sequence[float] = POINTS) -> Updates:
@@ -129,7 +129,7 @@ def test_a_vae_computes_on_its_device_and_gives_its_scores_on_the_cpu(
     elected, candidates, one = torch.arange(3), torch.arange(3, 8), torch.arange(1)
     made: Any = JUDGES[name](line(), ("w",), QUICK, stream(1), "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True):
-        vae = Vae(made.rows.shape[1], QUICK, stream(1), made.vae.batch, made.vae.bounded, "meta")
+        vae = VAE(made.rows.shape[1], QUICK, stream(1), made.vae.batch, made.vae.bounded, "meta")
         judge = type(made)(made.rows, vae)
         kept = [judge.rows, *vae.parameters(), *(parameter.grad for parameter in vae.parameters())]
         assert {tensor.device.type for tensor in kept if tensor is not None} == {"meta"}
@@ -191,7 +191,7 @@ def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> No
     before = torch.get_rng_state()
     rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(3, 20)
     torch.set_rng_state(before)
-    vae = Vae(20, VaeSettings(hidden=32, latent=8), stream(1), batch=8, bounded=False)
+    vae = VAE(20, VAESettings(hidden=32, latent=8), stream(1), batch=8, bounded=False)
     untrained = vae.errors(rows).mean()
     vae.learn(rows, 60)
     assert vae.errors(rows).mean() < 0.5 * untrained
@@ -201,7 +201,7 @@ def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> No
 @pytest.mark.parametrize("bounded", [True, False])
 def test_gradients_by_hand_are_those_of_autograd(bounded: bool) -> None:
     rng = torch.Generator().manual_seed(0)
-    vae = Vae(20, VaeSettings(hidden=16, latent=5), stream(1), batch=8, bounded=bounded).double()
+    vae = VAE(20, VAESettings(hidden=16, latent=5), stream(1), batch=8, bounded=bounded).double()
     inputs, noise = torch.rand(8, 20, generator=rng).double(), torch.randn(8, 5, generator=rng).double()
     with torch.no_grad():
         for layer in vae.children():
@@ -223,10 +223,10 @@ def test_gradients_by_hand_are_those_of_autograd(bounded: bool) -> None:
 @pytest.mark.parametrize("threads", [0, -1, 1025, 2.0])
 def test_threads_that_no_machine_has_are_refused(threads: Any) -> None:
     with pytest.raises(SettingError, match=f"vae.cpu_threads must be a number from 1 to 1024, got {threads}"):
-        VaeSettings(cpu_threads=threads)
+        VAESettings(cpu_threads=threads)
 
 
 @pytest.mark.parametrize("name", ["first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"])
 def test_settings_of_no_network_are_refused(name: str) -> None:
     with pytest.raises(SettingError, match=f"vae.{name} must be a positive number, got 0"):
-        VaeSettings(**{name: 0})
+        VAESettings(**{name: 0})

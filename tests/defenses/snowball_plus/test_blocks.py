@@ -96,7 +96,7 @@ def test_a_layer_may_be_called_positions(shapes: dict[str, tuple[int, ...]]) -> 
     for each in (shapes, plain):
         state = None
         for round in (1, 2):
-            verdict = SnowballPlus()(make_updates(each, rows=20), Context(round, state=state))
+            verdict = SnowballPlus()(make_updates(each, rows=20), Context(round=round, state=state))
             state = verdict.state
         verdicts.append(verdict)
     assert torch.equal(verdicts[0].elected, verdicts[1].elected)
@@ -134,9 +134,9 @@ def test_a_round_makes_no_second_copy_of_the_updates(shapes: dict[str, tuple[int
     for row in updates.rows[:4]:
         row += shared
     base = torch.randn(updates.layout.width, generator=stream(2, "base"))
-    state = SnowballPlus()(updates, Context(1, 2, base)).state
+    state = SnowballPlus()(updates, Context(round=1, rounds=2, base=base)).state
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
-        verdict = SnowballPlus()(updates, Context(2, 2, base, state=state))
+        verdict = SnowballPlus()(updates, Context(round=2, rounds=2, base=base, state=state))
     assert "charge" in verdict.facts
     matrix = sum(row.numel() * row.element_size() for row in updates.rows)
     events = watched.events()

@@ -32,7 +32,9 @@ def run(make_round: Callable[..., Any], rounds: int, stored: bool = False, **set
     state: State | None = None
     for round in range(1, rounds + 1):
         planted = make_round(round, **setup)
-        verdicts.append(SnowballPlus()(planted.updates, Context(round, rounds, planted.base, state=state)))
+        verdicts.append(
+            SnowballPlus()(planted.updates, Context(round=round, rounds=rounds, base=planted.base, state=state))
+        )
         state = unpack(pack(verdicts[-1].state)) if stored else verdicts[-1].state
     return verdicts
 
@@ -57,8 +59,8 @@ def test_a_stored_record_of_positions_goes_on_to_the_bit(make_image_round: Calla
 
 def test_the_state_decides(make_round: Callable[..., Any]) -> None:
     planted, last = make_round(3, **WEAK), run(make_round, 2, **WEAK)[-1]
-    known = SnowballPlus()(planted.updates, Context(3, base=planted.base, state=last.state))
-    fresh = SnowballPlus()(planted.updates, Context(3, base=planted.base))
+    known = SnowballPlus()(planted.updates, Context(round=3, base=planted.base, state=last.state))
+    fresh = SnowballPlus()(planted.updates, Context(round=3, base=planted.base))
     assert fresh.elected.all()
     assert not known.elected.all()
 
@@ -109,9 +111,9 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
 def refuse(make_round: Callable[..., Any], damage: dict[str, Any], sentence: str) -> None:
     """What two rounds left is taken as it is, and refused after this damage, in one sentence."""
     planted, state = make_round(3), run(make_round, 2, infected=15)[-1].state
-    SnowballPlus()(planted.updates, Context(3, base=planted.base, state=state))
+    SnowballPlus()(planted.updates, Context(round=3, base=planted.base, state=state))
     with pytest.raises(RunError) as caught:
-        SnowballPlus()(planted.updates, Context(3, base=planted.base, state={**state, **damage}))
+        SnowballPlus()(planted.updates, Context(round=3, base=planted.base, state={**state, **damage}))
     assert sentence in str(caught.value)
     assert str(caught.value).startswith("the defense's state is damaged or of another federation: ")
     assert "\n" not in str(caught.value)
@@ -153,7 +155,9 @@ def test_the_record_of_positions_is_kept(make_image_round: Callable[..., Any]) -
     measured = measure_positions(gather_evidence(planted.updates, planted.base, None))
     assert measured is not None
     torch.testing.assert_close(second.state["positions"], update_record(first.state["positions"], measured))
-    assert read_memory(Context(3, state=second.state), planted.updates.layout).positions is second.state["positions"]
+    assert (
+        read_memory(Context(round=3, state=second.state), planted.updates.layout).positions is second.state["positions"]
+    )
     assert int(second.state["positions"].argmax()) == 5
 
 
@@ -161,20 +165,20 @@ def test_the_state_of_another_model_is_refused(make_round: Callable[..., Any]) -
     state = run(make_round, 1, infected=15)[-1].state
     other = Updates.from_layers({"first": torch.ones(5, 3, 3), "last": torch.ones(5, 3, 3)})
     with pytest.raises(RunError, match="its record of crowds is not 3 numbers"):
-        SnowballPlus()(other, Context(2, state=state))
+        SnowballPlus()(other, Context(round=2, state=state))
 
 
 def test_few_classes_have_no_record_of_crowds() -> None:
     layout = Layout(("first", "last"), ((3, 3), (3, 3)))
     with pytest.raises(RunError, match="its record of crowds is not 3 numbers"):
-        read_memory(Context(2, state={"crowds": torch.ones(3), "clients": {}}), layout)
+        read_memory(Context(round=2, state={"crowds": torch.ones(3), "clients": {}}), layout)
 
 
 def test_no_more_clients_are_remembered_than_may_be(make_round: Callable[..., Any]) -> None:
     state: State | None = None
     for round in range(1, 5):
         planted = make_round(round, fresh=True)
-        state = SnowballPlus(remember=70)(planted.updates, Context(round, base=planted.base, state=state)).state
+        state = SnowballPlus(remember=70)(planted.updates, Context(round=round, base=planted.base, state=state)).state
         assert state is not None
         assert len(state["clients"]) == min(50 * round, 70)
         assert set(planted.updates.clients) <= set(state["clients"])
@@ -245,7 +249,7 @@ def test_rows_are_added_with_their_weights() -> None:
 def test_a_state_of_nothing_is_a_first_round(make_round: Callable[..., Any]) -> None:
     planted = make_round(1)
     for state in (None, {}):
-        memory = read_memory(Context(2, state=state), planted.updates.layout)
+        memory = read_memory(Context(round=2, state=state), planted.updates.layout)
         assert (memory.crowds, memory.positions, memory.recalled) == (None, None, None)
         assert (memory.charges, memory.clients) == (0, {})
 
@@ -253,7 +257,7 @@ def test_a_state_of_nothing_is_a_first_round(make_round: Callable[..., Any]) -> 
 def test_what_is_kept_does_not_change_with_the_updates(make_round: Callable[..., Any]) -> None:
     planted = make_round(1, infected=15)
     updates = planted.updates.replace_values(planted.updates.values.clone())
-    verdict = SnowballPlus()(updates, Context(1, base=planted.base))
+    verdict = SnowballPlus()(updates, Context(round=1, base=planted.base))
     before = pack(verdict.state)
     updates.values.zero_()
     verdict.delta.zero_()

@@ -42,7 +42,9 @@ def run(
     state: State | None = None
     for round in range(1, ROUNDS + 1):
         planted = make_round(start + round, **setup)
-        verdict = (defense or SnowballPlus())(planted.updates, Context(round, ROUNDS, planted.base, state=state))
+        verdict = (defense or SnowballPlus())(
+            planted.updates, Context(round=round, rounds=ROUNDS, base=planted.base, state=state)
+        )
         results.append((planted, verdict))
         state = verdict.state
     return results
@@ -78,7 +80,7 @@ def test_a_weaker_attack_is_found_from_what_earlier_rounds_left_without_client_i
     assert results[0][1].elected.all()
     for planted, verdict in results[1:]:
         assert int((verdict.elected == planted.infected).sum()) <= 2
-        alone = SnowballPlus()(planted.updates, Context(1, base=planted.base))
+        alone = SnowballPlus()(planted.updates, Context(round=1, base=planted.base))
         assert alone.elected.all() or "clarity.split" in alone.facts
     assert any("clarity.recalled" in verdict.facts for _, verdict in results)
 
@@ -97,7 +99,7 @@ def test_nobody_is_accused_where_nobody_attacks(make_round: Callable[..., Any], 
 def test_too_few_to_tell_apart_are_all_averaged(make_round: Callable[..., Any], rows: int) -> None:
     state = run(make_round)[-1][1].state
     updates = make_round(0, rows=rows, infected=1, together=9.0).updates
-    verdict = SnowballPlus()(updates, Context(9, state=state))
+    verdict = SnowballPlus()(updates, Context(round=9, state=state))
     assert verdict.elected.all()
     assert not verdict.facts
     torch.testing.assert_close(verdict.delta, average_plainly(updates, verdict.elected))
@@ -117,7 +119,7 @@ def test_few_rows_are_averaged_by_medians_while_nobody_is_accused(
     make_round: Callable[..., Any], rows: int, round: int, medians: bool
 ) -> None:
     updates = make_round(0, rows=rows).updates
-    verdict = SnowballPlus()(updates, Context(round))
+    verdict = SnowballPlus()(updates, Context(round=round))
     columns = torch.tensor(np.median(updates.values.double().numpy(), axis=0)).float()
     expected = columns if medians else average_plainly(updates, verdict.elected)
     assert verdict.elected.all()
@@ -135,8 +137,8 @@ def test_one_huge_update_moves_the_model_by_no_more_than_a_median_length(make_ro
     updates = Updates(planted.updates.values, torch.ones(50), planted.updates.clients, planted.updates.layout)
     values = updates.values.clone()
     values[3] *= 1e6
-    huge = SnowballPlus()(updates.replace_values(values), Context(1, base=planted.base))
-    usual = SnowballPlus()(updates, Context(1, base=planted.base))
+    huge = SnowballPlus()(updates.replace_values(values), Context(round=1, base=planted.base))
+    usual = SnowballPlus()(updates, Context(round=1, base=planted.base))
     length = float(updates.values.norm(dim=1).median())
     assert huge.elected.all()
     assert float((huge.delta - usual.delta).norm()) < length / 50
@@ -164,7 +166,7 @@ def test_who_leans_to_a_suspect_class_weighs_less_in_the_first_rounds(make_round
 def test_without_the_crowd_all_weigh_alike(make_round: Callable[..., Any]) -> None:
     planted = make_round(1, **LEANING)
     plain, other = (
-        SnowballPlus(without=without)(planted.updates, Context(1, base=planted.base)).delta
+        SnowballPlus(without=without)(planted.updates, Context(round=1, base=planted.base)).delta
         for without in (("split", "crowd"), ("split",))
     )
     expected = average_plainly(planted.updates, torch.ones(50, dtype=torch.bool))
@@ -194,13 +196,13 @@ def test_charges_of_several_ballots_are_all_named(make_image_round: Callable[...
     values = planted.updates.values.clone()
     values[planted.infected, planted.updates.layout.columns["conv.weight"]] += 0.02
     updates = planted.updates.replace_values(values)
-    verdict = SnowballPlus()(updates, Context(1, base=planted.base))
+    verdict = SnowballPlus()(updates, Context(round=1, base=planted.base))
     assert {"clarity.split", "clarity.position"} <= verdict.facts.keys()
     split, position = str(verdict.facts["charge"]).split("; ")
     assert split.startswith("moves with 11 others in ")
     assert position.startswith("rewires position 5 with 11 others, separation ")
     assert torch.equal(verdict.elected, ~planted.infected)
-    alone = SnowballPlus(without=("split",))(updates, Context(1, base=planted.base))
+    alone = SnowballPlus(without=("split",))(updates, Context(round=1, base=planted.base))
     assert alone.facts["charge"] == position
 
 
@@ -275,7 +277,7 @@ def test_those_accused_in_most_of_their_rounds_are_left_out_of_one_without_a_cha
     infected = {
         client for client, marked in zip(results[-1][0].updates.clients, results[-1][0].infected, strict=True) if marked
     }
-    verdict = SnowballPlus()(quiet.updates, Context(ROUNDS + 1, base=quiet.base, state=state))
+    verdict = SnowballPlus()(quiet.updates, Context(round=ROUNDS + 1, base=quiet.base, state=state))
     left_out = {client for client, kept in zip(quiet.updates.clients, verdict.elected, strict=True) if not kept}
     assert left_out == infected
     assert verdict.facts["charge"] == "was accused in most of its recent rounds"
@@ -285,7 +287,7 @@ def test_those_accused_in_most_of_their_rounds_are_left_out_of_one_without_a_cha
     assert verdict.state["charges"] == state["charges"]  # a reputation does not make itself worse
     torch.testing.assert_close(verdict.delta, average_plainly(quiet.updates, verdict.elected))
     without = SnowballPlus(without=("reputation",))
-    assert "clarity.reputation" not in without(quiet.updates, Context(9, base=quiet.base, state=state)).facts
+    assert "clarity.reputation" not in without(quiet.updates, Context(round=9, base=quiet.base, state=state)).facts
 
 
 def test_a_reputation_fades(make_round: Callable[..., Any]) -> None:
@@ -293,7 +295,7 @@ def test_a_reputation_fades(make_round: Callable[..., Any]) -> None:
     held = []
     for round in range(ROUNDS + 1, ROUNDS + 13):
         quiet = make_round(1000 + round)
-        verdict = SnowballPlus(without=("recalled",))(quiet.updates, Context(round, base=quiet.base, state=state))
+        verdict = SnowballPlus(without=("recalled",))(quiet.updates, Context(round=round, base=quiet.base, state=state))
         held.append("clarity.reputation" in verdict.facts)
         state = verdict.state
     assert held[0]
@@ -327,7 +329,7 @@ def test_the_infected_are_found_without_a_model_to_compare_with(make_round: Call
     state: State | None = None
     for round in range(1, 5):
         planted = make_round(round, infected=15)
-        verdict = SnowballPlus()(planted.updates, Context(round, state=state))
+        verdict = SnowballPlus()(planted.updates, Context(round=round, state=state))
         assert torch.equal(verdict.elected, ~planted.infected)
         state = verdict.state
 
@@ -353,7 +355,7 @@ def test_models_with_few_layers_are_judged_too(layout: Layout, rows: int) -> Non
         infected = torch.arange(rows) < (15 if rows > 15 else 0)
         values[infected] += 1
         updates = Updates(values, torch.ones(rows), tuple(f"{row:02}" for row in range(rows)), layout)
-        verdict = SnowballPlus()(updates, Context(round, base=-torch.ones(layout.width), state=state))
+        verdict = SnowballPlus()(updates, Context(round=round, base=-torch.ones(layout.width), state=state))
         assert torch.equal(verdict.elected, ~infected)
         assert verdict.delta.isfinite().all()
         state = verdict.state
@@ -362,7 +364,7 @@ def test_models_with_few_layers_are_judged_too(layout: Layout, rows: int) -> Non
 def test_the_sign_of_a_single_number_splits_nobody() -> None:
     for seed in range(5):
         values = torch.randn(50, 1, 1, generator=stream(seed))
-        assert SnowballPlus()(Updates.from_layers({"w": values}), Context(1)).elected.all()
+        assert SnowballPlus()(Updates.from_layers({"w": values}), Context(round=1)).elected.all()
 
 
 def test_facts_say_what_a_split_has_in_common(make_round: Callable[..., Any]) -> None:
@@ -399,7 +401,7 @@ def test_nobody_is_accused_of_pointing_as_the_accused_before_anybody_was(make_ro
     assert state is not None
     without = SnowballPlus(without=("reputation",))  # which would go before
     accused, nobody = (
-        without(planted.updates, Context(9, base=planted.base, state={**state, "charges": charges}))
+        without(planted.updates, Context(round=9, base=planted.base, state={**state, "charges": charges}))
         for charges in (8, 0)
     )
     assert "clarity.recalled" in accused.facts
@@ -420,7 +422,7 @@ def test_the_order_of_arrival_and_claimed_examples_accuse_nobody_else(make_round
         updates = planted.updates
         clients = tuple(updates.clients[row] for row in order)
         moved = Updates(updates.values[order], updates.examples.flip(0), clients, updates.layout)
-        other = SnowballPlus()(moved, Context(round, ROUNDS, planted.base, state=state))
+        other = SnowballPlus()(moved, Context(round=round, rounds=ROUNDS, base=planted.base, state=state))
         assert torch.equal(other.elected, verdict.elected)
         assert pack(other.state) == pack(verdict.state)
         state = other.state
@@ -433,7 +435,7 @@ def test_the_order_of_arrival_accuses_nobody_else_of_rewiring_a_position(make_im
         updates = planted.updates
         clients = tuple(updates.clients[row] for row in order)
         moved = Updates(updates.values[order], updates.examples[order], clients, updates.layout)
-        other = SnowballPlus()(moved, Context(round, ROUNDS, planted.base, state=state))
+        other = SnowballPlus()(moved, Context(round=round, rounds=ROUNDS, base=planted.base, state=state))
         assert torch.equal(other.elected, verdict.elected)
         assert torch.equal(other.delta, verdict.delta)
         assert other.facts.get("charge") == verdict.facts.get("charge")

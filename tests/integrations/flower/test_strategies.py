@@ -22,7 +22,7 @@ from flower_federation import (
 from flwr.serverapp.strategy import FedAvg
 
 from snowball import defenses
-from snowball.defenses import Context, Flame, Median, MultiKrum, Rlr, Snowball, Verdict
+from snowball.defenses import FLAME, RLR, Context, Median, MultiKrum, Snowball, Verdict
 from snowball.errors import SettingError, UpdateError
 from snowball.guard import AuditLog, Guard, Reply
 from snowball.integrations.flower import Guarded, GuardedFedAvg
@@ -49,7 +49,7 @@ def test_types_and_order_are_the_models_and_counters_stay_counters(make: Make) -
     assert arrays["counter"].numpy() == (highest if make is GuardedFedAvg else mean)
 
 
-@pytest.mark.parametrize("defense", [Median(), Flame(), Rlr(), Snowball()], ids=lambda defense: type(defense).__name__)
+@pytest.mark.parametrize("defense", [Median(), FLAME(), RLR(), Snowball()], ids=lambda defense: type(defense).__name__)
 def test_guarded_fedavg_gives_the_defenses_own_aggregate(defense: Any) -> None:
     strategy, guard = GuardedFedAvg(defense=defense, seed=3, rounds=10), Guard(defense, seed=3, rounds=10)
     replies = list(map(make_reply, ask_nodes(strategy)))

@@ -74,7 +74,7 @@ def test_the_controllers_settings_survive_the_job(tmp_path: Path) -> None:
 
 def test_a_defense_is_made_from_its_name_and_plain_settings() -> None:
     made = build_defense("snowball", {"layers": ["first", "last"], "vae": {"hidden": 8}, "judge": "vae"})
-    assert made == defenses.Snowball(layers=("first", "last"), vae=defenses.VaeSettings(hidden=8), judge="vae")
+    assert made == defenses.Snowball(layers=("first", "last"), vae=defenses.VAESettings(hidden=8), judge="vae")
     assert build_defense("snowball", None) == defenses.Snowball()
 
 

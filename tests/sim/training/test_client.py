@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.defenses import DEFENSES, REJECTED, Context, FedAvg, Lesson, State, Verdict
+from snowball.defenses import DEFENSES, REJECTED, ClientTask, Context, FedAvg, State, Verdict
 from snowball.errors import SettingError
 from snowball.serialization import pack, unpack
 from snowball.sim.engines.processes import ProcessEngine
@@ -28,13 +28,13 @@ MakeExperiment = Callable[..., Experiment]
 class Lazy(FedAvg):
     """Benign clients move the first weight by as many steps as they had lessons, and learn nothing."""
 
-    def train(self, lesson: Lesson) -> State:
-        lessons = (lesson.state or {"lessons": torch.zeros(1)})["lessons"] + 1
+    def train(self, task: ClientTask) -> State:
+        lessons = (task.state or {"lessons": torch.zeros(1)})["lessons"] + 1
         with torch.no_grad():
-            next(lesson.model.parameters()).view(-1)[0] += lessons[0]
-        assert 0 <= lesson.inputs.min() <= lesson.inputs.max() <= 1
-        assert (len(lesson.inputs), lesson.classes) == (len(lesson.labels), 10)
-        assert lesson.model(lesson.inputs).shape == (len(lesson.labels), 10)
+            next(task.model.parameters()).view(-1)[0] += lessons[0]
+        assert 0 <= task.inputs.min() <= task.inputs.max() <= 1
+        assert (len(task.inputs), task.classes) == (len(task.labels), 10)
+        assert task.model(task.inputs).shape == (len(task.labels), 10)
         return {"lessons": lessons}
 
 

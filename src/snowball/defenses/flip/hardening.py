@@ -1,4 +1,4 @@
-"""What a client does in its lesson: it stamps inverted triggers on its images, and learns their true labels.
+"""What a client does in its task: it stamps inverted triggers on its images, and learns their true labels.
 
 A new client goes through the classes first, one batch each, against a universal trigger that turns images of all other
 classes into this one. From then on it takes pairs of classes, two batches each, those first whose masks are the largest
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from snowball.defenses.base import Lesson, State
+from snowball.defenses.base import ClientTask, State
 from snowball.defenses.flip.inversion import BETAS, Effort, Goal, InversionSettings, invert, random_triggers, stamp
 
 ANY = -1
@@ -50,7 +50,7 @@ class Memory:
 
     @classmethod
     def of(cls, state: State | None, classes: int) -> "Memory":
-        """What the last lesson left, if there was one; the state stays as it is."""
+        """What the last task left, if there was one; the state stays as it is."""
         if state is None:
             return cls(0, torch.zeros(classes, classes), torch.zeros(classes, classes))
         ways = [(source, target) for source, target in state["ways"].tolist()]
@@ -117,38 +117,38 @@ class Pair:
 
 
 class Hardening:
-    """One client's lesson, batch by batch.
+    """One client's task, batch by batch.
 
     Attributes:
         memory: what the client knows of its triggers, brought up to date by every batch.
     """
 
-    def __init__(self, lesson: Lesson, portion: float, lr: float, settings: InversionSettings) -> None:
-        self.lesson, self.portion, self.settings = lesson, portion, settings
-        self.memory = Memory.of(lesson.state, lesson.classes)
-        self.optimiser = torch.optim.Adam(lesson.model.parameters(), lr, BETAS)
+    def __init__(self, task: ClientTask, portion: float, lr: float, settings: InversionSettings) -> None:
+        self.task, self.portion, self.settings = task, portion, settings
+        self.memory = Memory.of(task.state, task.classes)
+        self.optimiser = torch.optim.Adam(task.model.parameters(), lr, BETAS)
         self.pair: Pair | None = None
 
     def train(self, batch: Tensor) -> None:
         """Train the model on the samples of an index (n,), some of them under a trigger, all with their own labels."""
-        images, labels = self.lesson.inputs[batch], self.lesson.labels[batch]
-        under_trigger = self._universal if self.memory.warmed < self.lesson.classes else self._paired
+        images, labels = self.task.inputs[batch], self.task.labels[batch]
+        under_trigger = self._universal if self.memory.warmed < self.task.classes else self._paired
         hardened = under_trigger(images, labels)
         self.optimiser.zero_grad()
-        torch.autograd.backward(cross_entropy(self.lesson.model(hardened), labels))
+        torch.autograd.backward(cross_entropy(self.task.model(hardened), labels))
         self.optimiser.step()
 
     def _universal(self, images: Tensor, labels: Tensor) -> Tensor:
         """The images, some of them under the universal trigger of the class whose turn it is."""
         target = self.memory.warmed
-        held = members(self.lesson.labels, self.settings.samples)
+        held = members(self.task.labels, self.settings.samples)
         sources = {label: samples[: self.settings.samples] for label, samples in held.items() if label != target}
         if not sources:
             self.memory.warm([], 0.0)
             return images
         effort = Effort(self.settings.universal_steps, self.settings.cost)
         ways = {(ANY, target): torch.cat([*sources.values()])}
-        triggers, sizes = self._search(self.lesson.inputs, ways, effort)
+        triggers, sizes = self._search(self.task.inputs, ways, effort)
         self.memory.warm([*sources], float(sizes))
         others = (labels != target).nonzero().flatten()
         return self._stamped(images, [others], triggers, len(others))
@@ -156,7 +156,7 @@ class Hardening:
     def _paired(self, images: Tensor, labels: Tensor) -> Tensor:
         """The images, some of them under the triggers of a pair: both ways where the batch has both classes."""
         held = members(labels, self.settings.samples)
-        if not held or self.lesson.classes < 2:
+        if not held or self.task.classes < 2:
             return images
         pair = self._next_pair(held)
         both = (pair.way, pair.way[::-1]) if pair.way[1] in held else (pair.way,)
@@ -173,7 +173,7 @@ class Hardening:
     def _next_pair(self, held: dict[int, Tensor]) -> Pair:
         """The pair in work, or another one if that has had its batches or its source is not in this one."""
         if self.pair is None or self.pair.batches == BATCHES_A_PAIR or self.pair.way[0] not in held:
-            self.pair = Pair(self.memory.choose([*held], self.lesson.rng))
+            self.pair = Pair(self.memory.choose([*held], self.task.rng))
         self.pair.batches += 1
         return self.pair
 
@@ -189,9 +189,9 @@ class Hardening:
         targets = torch.tensor([target for _, target in ways]).repeat_interleave(counts)
         owner = torch.arange(len(ways)).repeat_interleave(counts)
         goal = Goal(images[torch.cat([*ways.values()])], targets.to(images.device), owner.to(images.device))
-        fresh = random_triggers(len(ways), images.shape[1:], self.lesson.rng)
+        fresh = random_triggers(len(ways), images.shape[1:], self.task.rng)
         start = torch.stack([self.memory.recall(*each) for each in zip(ways, fresh, strict=True)]).to(images.device)
-        triggers, sizes = invert(self.lesson.model, goal, start, effort, self.settings, self.lesson.rng)
+        triggers, sizes = invert(self.task.model, goal, start, effort, self.settings, self.task.rng)
         found = {way: trigger for way, trigger, size in zip(ways, triggers.cpu(), sizes.tolist(), strict=True) if size}
         self.memory.triggers |= found
         return triggers, sizes
@@ -200,7 +200,7 @@ class Hardening:
         """The images, with each group's trigger on a portion of `most` of its images."""
         result = images.clone()
         for group, trigger in zip(groups, triggers, strict=True):
-            chosen = group[torch.randperm(len(group), generator=self.lesson.rng)[: int(self.portion * most)]]
+            chosen = group[torch.randperm(len(group), generator=self.task.rng)[: int(self.portion * most)]]
             result[chosen] = stamp(images[chosen], trigger[None]).clamp(0, 1)
         return result
 

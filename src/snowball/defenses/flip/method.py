@@ -8,7 +8,7 @@ not sure of a sample rejects it.
 Deviations: a batch whose mask is too large is trained on without a trigger, where the authors' code leaves it out: that
 code starts from a trained model, and a federation that starts from nothing would learn more slowly. One-way triggers
 lead to the target class; in the authors' code they lead to the source, which takes no trigger. Universal triggers that
-a lesson has no batches left for are sought in the client's next one. Equal priorities are drawn from at random. In a
+a task has no batches left for are sought in the client's next one. Equal priorities are drawn from at random. In a
 search both ways, each way's loss is a mean over its images, not a sum.
 """
 
@@ -20,7 +20,7 @@ from math import ceil, inf
 import torch
 from torch import Tensor
 
-from snowball.defenses.base import REJECTED, Context, Lesson, State, Verdict, require
+from snowball.defenses.base import REJECTED, ClientTask, Context, State, Verdict, require
 from snowball.defenses.flip.hardening import Hardening
 from snowball.defenses.flip.inversion import InversionSettings
 from snowball.defenses.ops import everyone, plain_mean
@@ -29,7 +29,7 @@ from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
-class Flip:
+class FLIP:
     """Average all updates, of clients that train against triggers; reject samples of low confidence.
 
     Attributes:
@@ -39,7 +39,7 @@ class Flip:
         batch: samples in its steps.
         lr: learning rate of its Adam.
         portion: share of a batch's images in question that get a trigger.
-        max_batches: batches of a lesson, at most.
+        max_batches: batches of a task, at most.
         inversion: how triggers are sought.
     """
 
@@ -53,7 +53,7 @@ class Flip:
     inversion: InversionSettings = field(default_factory=InversionSettings)
 
     def __post_init__(self) -> None:
-        """Refuse settings that no lesson or prediction can follow."""
+        """Refuse settings that no task or prediction can follow."""
         for name in ("server_rate", "epochs", "batch", "lr", "max_batches"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"{name} must be a positive number, got {getattr(self, name)}")
@@ -67,14 +67,14 @@ class Flip:
         elected = everyone(updates)
         return Verdict(self.server_rate * plain_mean(updates, elected), elected)
 
-    def train(self, lesson: Lesson) -> State:
-        """Harden the lesson's model; what the client keeps is what it knows of its triggers."""
-        if lesson.inputs.ndim != 4:
-            shape = tuple(lesson.inputs.shape[1:])
+    def train(self, task: ClientTask) -> State:
+        """Harden the task's model; what the client keeps is what it knows of its triggers."""
+        if task.inputs.ndim != 4:
+            shape = tuple(task.inputs.shape[1:])
             raise SettingError(f"flip finds triggers in images (channels, height, width), got samples of shape {shape}")
-        hardening = Hardening(lesson, self.portion, self.lr, self.inversion)
-        batches = min(self.epochs * ceil(len(lesson.labels) / self.batch), self.max_batches)
-        for batch in islice(self._batches(lesson), batches):
+        hardening = Hardening(task, self.portion, self.lr, self.inversion)
+        batches = min(self.epochs * ceil(len(task.labels) / self.batch), self.max_batches)
+        for batch in islice(self._batches(task), batches):
             hardening.train(batch)
         return hardening.memory.state()
 
@@ -84,7 +84,7 @@ class Flip:
         confidence, labels = model(base, inputs).softmax(1).max(1)
         return labels.where(confidence >= self.reject_below, REJECTED)
 
-    def _batches(self, lesson: Lesson) -> Iterator[Tensor]:
+    def _batches(self, task: ClientTask) -> Iterator[Tensor]:
         """Batches without end, each epoch in a new order."""
         while True:
-            yield from torch.split(torch.randperm(len(lesson.labels), generator=lesson.rng), self.batch)
+            yield from torch.split(torch.randperm(len(task.labels), generator=task.rng), self.batch)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.ops import clip_factors, main_directions, principal_coordinates, squared_distances
-from snowball.defenses.snowball.vae import Vae, VaeSettings
+from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.threads import use_threads
 from snowball.updates import Updates
 
@@ -34,14 +34,14 @@ class Appoint(Protocol):
     """Makes a judge of a round's updates in these layers."""
 
     def __call__(
-        self, updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+        self, updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
     ) -> Judge:
         """A judge; what takes long it computes on the device, with draws from the CPU's generator."""
         ...
 
 
 def distance(
-    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+    updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
     distances = squared_distances(_products(updates, layers))
@@ -49,22 +49,22 @@ def distance(
 
 
 def published(
-    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+    updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """The VAE as published: on the logistic function of differences, column by column."""
     rows = _columns(updates, layers)
-    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
+    return VAEJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
 def taught_updates(
-    updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu"
+    updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """The same VAE, taught the elected and not their differences: what the paper holds its own against."""
     rows = _columns(updates, layers)
-    return _UpdatesJudge(rows, Vae(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
+    return _UpdatesJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
-def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.Generator, device: str = "cpu") -> Judge:
+def span(updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu") -> Judge:
     """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
     products = _products(updates, layers)
     lengths = products.diagonal().sqrt()
@@ -72,7 +72,7 @@ def span(updates: Updates, layers: Sequence[str], vae: VaeSettings, rng: torch.G
     rows = principal_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
     spread = rows.square().mean(1).median().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
-    return VaeJudge(rows, Vae(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False, device=device))
+    return VAEJudge(rows, VAE(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False, device=device))
 
 
 JUDGES: dict[str, Appoint] = {
@@ -83,10 +83,10 @@ JUDGES: dict[str, Appoint] = {
 }
 
 
-class VaeJudge:
+class VAEJudge:
     """Learns the differences of the elected, more of them at each call, and scores by reconstruction error."""
 
-    def __init__(self, rows: Tensor, vae: Vae) -> None:
+    def __init__(self, rows: Tensor, vae: VAE) -> None:
         self.rows = rows.to(vae.device)  # (n, d)
         self.vae = vae
         self.fresh = True
@@ -125,7 +125,7 @@ class VaeJudge:
         return self.vae.errors(torch.cat([seen, -seen])).mean()
 
 
-class _UpdatesJudge(VaeJudge):
+class _UpdatesJudge(VAEJudge):
     """Learns the elected themselves."""
 
     def _known(self, elected: Tensor) -> Tensor:

@@ -21,10 +21,10 @@ from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import count_ties, everyone, highest, weighted_mean
 from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
 from snowball.defenses.snowball.gap import GapRule, gap_clusters
-from snowball.defenses.snowball.judges import JUDGES, Judge, VaeJudge
+from snowball.defenses.snowball.judges import JUDGES, Judge, VAEJudge
 from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
 from snowball.defenses.snowball.top_down import Growth, grow
-from snowball.defenses.snowball.vae import VaeSettings
+from snowball.defenses.snowball.vae import VAESettings
 from snowball.errors import SettingError
 from snowball.records.rounds import CODES
 from snowball.updates import Updates
@@ -125,7 +125,7 @@ class Snowball(SnowballMinus):
     step_share: float = 0.04
     grow_after: int | float = 0.25
     judge: Literal["vae", "vae-updates", "vae-span", "distance"] = "distance"
-    vae: VaeSettings = field(default_factory=VaeSettings)
+    vae: VAESettings = field(default_factory=VAESettings)
 
     def __post_init__(self) -> None:
         """Refuse settings that no round can satisfy."""
@@ -205,6 +205,6 @@ def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dic
 
 def codes(judge: Judge, elected: Tensor) -> dict[str, Tensor]:
     """Where a VAE that has learned something sees each row, in two dimensions."""
-    if not isinstance(judge, VaeJudge) or judge.fresh:
+    if not isinstance(judge, VAEJudge) or judge.fresh:
         return {}
     return dict(zip(CODES, judge.places(elected.nonzero()[:, 0]).T, strict=True))

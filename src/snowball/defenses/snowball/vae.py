@@ -20,7 +20,7 @@ MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
-class VaeSettings:
+class VAESettings:
     """How the VAE is built and trained.
 
     Attributes:
@@ -51,7 +51,7 @@ class VaeSettings:
             raise SettingError(f"vae.cpu_threads must be a number from 1 to {MAX_THREADS}, got {self.cpu_threads}")
 
 
-class Vae(nn.Module):
+class VAE(nn.Module):
     """An encoder and a decoder of three layers each.
 
     Attributes:
@@ -63,7 +63,7 @@ class Vae(nn.Module):
     def __init__(
         self,
         width: int,
-        settings: VaeSettings,
+        settings: VAESettings,
         rng: torch.Generator,
         batch: int,
         bounded: bool,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from snowball.attacks import TrainingAttack
 from snowball.buffers import Buffers, buffers_of, load_buffers
 from snowball.data import Dataset, Split
-from snowball.defenses import Lesson, LocalDefense, State
+from snowball.defenses import ClientTask, LocalDefense, State
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
@@ -94,19 +94,19 @@ class DefendedTraining:
     def train(self, split: Split, round: int, rng: torch.Generator, client_state: State | None) -> State | None:
         """Train the model on a client's samples, and return the client's state for its next round."""
         settings = self.federation.experiment.training
-        lesson = Lesson(
-            self.model.train(),
-            self.federation.dataset.scale(split.inputs.to(self.device)),
-            split.labels.to(self.device),
-            self.federation.dataset.classes,
-            settings.epochs,
-            settings.batch,
-            settings.compute_rate(round),
-            rng,
-            client_state,
+        task = ClientTask(
+            model=self.model.train(),
+            inputs=self.federation.dataset.scale(split.inputs.to(self.device)),
+            labels=split.labels.to(self.device),
+            classes=self.federation.dataset.classes,
+            epochs=settings.epochs,
+            batch=settings.batch,
+            rate=settings.compute_rate(round),
+            rng=rng,
+            state=client_state,
         )
         with draw_from(stream(rng.initial_seed(), "dropout"), self.device):
-            return self.defense.train(lesson)
+            return self.defense.train(task)
 
     def read_row(self) -> Tensor:
         """Return the model's weights as a row."""
