@@ -89,9 +89,9 @@ def test_without_members_it_is_the_default_pair() -> None:
     [
         ('["snowbal", "krum"]', "defense.members = 'snowbal' is not known; did you mean 'snowball'?"),
         ('[{name = "krum", tolerat = 3}, "dnc"]', "defense.members.tolerat is not a setting of krum; did you mean"),
-        ("[3]", "defense.members is a list of names, or of sections that have a name, got 3"),
+        ("[3]", "defense.members must be a list of names, or of sections with a name, got 3"),
         ('"krum"', "an intersection needs at least 2 members, got 1"),
-        ('[{tolerate = 3}, "krum"]', "defense.members is a list of names, or of sections that have a name"),
+        ('[{tolerate = 3}, "krum"]', "defense.members must be a list of names, or of sections with a name"),
     ],
 )
 def test_faults_in_members_are_said_in_one_sentence(members: str, fault: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from snowball.defenses import FLDetector, (
+from snowball.defenses import (
     FLIP,
     Context,
     FedAvg,
