@@ -27,7 +27,7 @@ trees = st.recursive(
 )
 
 
-def row(width: int) -> Layout:
+def make_layout(width: int) -> Layout:
     return Layout(("w",), ((width,),))
 
 
@@ -41,15 +41,15 @@ def test_a_checkpoint_brings_back_every_bit(tmp_path: Path) -> None:
     tensors = [shared, shared.T, shared[1], torch.tensor(3), torch.tensor([True, False]), torch.zeros(0)]
     defense = {"history": tensors, 7: ("a", None, math.inf, 0.1), "tensor": {"tensor": 1}}
     save_state(RunState(12, torch.randn(9), defense), tmp_path / "checkpoint")
-    state = load_state(tmp_path / "checkpoint", 12, row(9))
+    state = load_state(tmp_path / "checkpoint", 12, make_layout(9))
     assert state is not None
     assert state.round == 12
     assert state.defense["tensor"] == {"tensor": 1}
     assert state.defense[7] == ("a", None, math.inf, 0.1)
-    assert all(equal(*pair) for pair in zip(state.defense["history"], tensors, strict=True))
+    assert all(are_equal(*pair) for pair in zip(state.defense["history"], tensors, strict=True))
 
 
-def equal(one: Tensor, other: Tensor) -> bool:
+def are_equal(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and torch.equal(one, other)
 
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(RunError, match="No space left on device"):
         save_state(RunState(2, torch.ones(3)), tmp_path)
-    state = load_state(tmp_path, 2, row(3))
+    state = load_state(tmp_path, 2, make_layout(3))
     assert state is not None
     assert state.round == 1
     assert [file.name for file in tmp_path.iterdir()] == [STATE_FILE]
@@ -67,28 +67,28 @@ def test_a_checkpoint_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.Monk
 LARGE = MIN_STORED_BYTES // 4
 
 
-def large(value: float) -> Tensor:
+def make_large(value: float) -> Tensor:
     return torch.full((LARGE,), value)
 
 
-def files(folder: Path) -> dict[str, int]:
-    """The files of large tensors, each with what changes when it is written."""
+def list_files(folder: Path) -> dict[str, int]:
+    """Return the files of large tensors, each with a number that changes when it is written."""
     return {file.name: file.stat().st_mtime_ns for file in (folder / TENSOR_FOLDER).iterdir()}
 
 
 def test_large_tensors_are_files_that_are_written_once(tmp_path: Path) -> None:
-    kept = [large(number) for number in range(5)]
+    kept = [make_large(number) for number in range(5)]
     save_state(RunState(1, torch.zeros(3), {"rows": kept[:4]}), tmp_path)
-    before = files(tmp_path)
+    before = list_files(tmp_path)
     assert len(before) == 4
     save_state(RunState(2, torch.zeros(3), {"rows": kept[1:]}), tmp_path)
-    after = files(tmp_path)
+    after = list_files(tmp_path)
     assert len(after) == 4
     assert len(after.items() & before.items()) == 3
     assert (tmp_path / STATE_FILE).stat().st_size < 2**12
-    state = load_state(tmp_path, 2, row(3))
+    state = load_state(tmp_path, 2, make_layout(3))
     assert state is not None
-    assert all(equal(*pair) for pair in zip(state.defense["rows"], kept[1:], strict=True))
+    assert all(are_equal(*pair) for pair in zip(state.defense["rows"], kept[1:], strict=True))
 
 
 def test_large_tensors_come_back_as_they_were(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_large_tensors_come_back_as_they_were(tmp_path: Path) -> None:
         torch.zeros(LARGE // 2).double(),
     ]
     save_state(RunState(1, torch.zeros(3), {"rows": [*rows, *equal_bytes]}), tmp_path)
-    state = load_state(tmp_path, 1, row(3))
+    state = load_state(tmp_path, 1, make_layout(3))
     assert state is not None
-    assert all(equal(*pair) for pair in zip(state.defense["rows"], [*rows, *equal_bytes], strict=True))
+    assert all(are_equal(*pair) for pair in zip(state.defense["rows"], [*rows, *equal_bytes], strict=True))
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
@@ -116,20 +116,20 @@ def test_a_crash_between_the_files_leaves_the_last_checkpoint(
             raise KeyboardInterrupt
         write_bytes(path, content)
 
-    save_state(RunState(1, torch.zeros(3), {"rows": [large(1), large(2)]}), tmp_path)
+    save_state(RunState(1, torch.zeros(3), {"rows": [make_large(1), make_large(2)]}), tmp_path)
     done: list[Path] = []
-    following = RunState(2, torch.zeros(3), {"rows": [large(2), large(3), large(4)]})
+    following = RunState(2, torch.zeros(3), {"rows": [make_large(2), make_large(3), make_large(4)]})
     monkeypatch.setattr("snowball.records.checkpoint.write_bytes", crash)
     with pytest.raises(KeyboardInterrupt):
         save_state(following, tmp_path)
-    state = load_state(tmp_path, 2, row(3))
+    state = load_state(tmp_path, 2, make_layout(3))
     assert state is not None
     assert state.round == 1
-    assert torch.equal(state.defense["rows"][0], large(1))
+    assert torch.equal(state.defense["rows"][0], make_large(1))
     monkeypatch.undo()
     (tmp_path / TENSOR_FOLDER / ".draft.safetensors.17").write_bytes(b"torn")
     save_state(following, tmp_path)
-    assert len(files(tmp_path)) == 3
+    assert len(list_files(tmp_path)) == 3
 
 
 def test_without_large_tensors_there_is_one_file(tmp_path: Path) -> None:
@@ -141,27 +141,27 @@ HARM: dict[str, Callable[[Path], Any]] = {
     "missing": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),
     "torn": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "another": lambda path: path.write_bytes(pack(large(2))),
+    "another": lambda path: path.write_bytes(pack(make_large(2))),
     "no tensor": lambda path: path.write_bytes(pack({"a": 1})),
-    "elsewhere": lambda path: path.write_bytes(pack(large(1), lambda _: "other")),
+    "elsewhere": lambda path: path.write_bytes(pack(make_large(1), lambda _: "other")),
 }
 
 
 @pytest.mark.parametrize("harm", HARM)
 def test_a_damaged_file_of_a_large_tensor_is_refused(tmp_path: Path, harm: str) -> None:
-    save_state(RunState(1, torch.zeros(3), {"rows": [large(1)]}), tmp_path)
+    save_state(RunState(1, torch.zeros(3), {"rows": [make_large(1)]}), tmp_path)
     (file,) = (tmp_path / TENSOR_FOLDER).iterdir()
     HARM[harm](file)
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of a run: "):
-        load_state(tmp_path, 2, row(3))
+        load_state(tmp_path, 2, make_layout(3))
 
 
 @pytest.mark.parametrize("name", ["../state", "\0", "x" * 5000, "", 5])
 def test_a_checkpoint_that_names_other_files_is_refused(tmp_path: Path, name: Any) -> None:
-    state = RunState(1, torch.zeros(3), {"rows": [large(1)]})
+    state = RunState(1, torch.zeros(3), {"rows": [make_large(1)]})
     (tmp_path / STATE_FILE).write_bytes(pack(vars(state), lambda tensor: name if len(tensor) > 3 else None))
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of a run: "):
-        load_state(tmp_path, 2, row(3))
+        load_state(tmp_path, 2, make_layout(3))
 
 
 def test_what_is_packed_whole_names_no_other_file() -> None:
@@ -173,20 +173,20 @@ def test_a_checkpoint_from_before_there_were_buffers_has_none(tmp_path: Path) ->
     former = vars(RunState(1, torch.zeros(3)))
     del former["buffers"]
     (tmp_path / STATE_FILE).write_bytes(pack(former))
-    state = load_state(tmp_path, 2, row(3))
+    state = load_state(tmp_path, 2, make_layout(3))
     assert state is not None
     assert state.buffers == {}
 
 
 def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
-    assert load_state(tmp_path, 2, row(3)) is None
+    assert load_state(tmp_path, 2, make_layout(3)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", bytes(100), b"\x02" + bytes(7) + b"{}"])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / STATE_FILE).write_bytes(content)
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
-        load_state(tmp_path, 2, row(3))
+        load_state(tmp_path, 2, make_layout(3))
 
 
 FOREIGN = {
@@ -218,14 +218,14 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(tmp_path: Path, case:
     state, fault = FOREIGN[case]
     save_state(state, tmp_path)
     with pytest.raises(RunError, match="is not a checkpoint of this run: ") as caught:
-        load_state(tmp_path, 2, row(3))
+        load_state(tmp_path, 2, make_layout(3))
     assert fault in str(caught.value)
 
 
 def test_a_checkpoint_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / STATE_FILE).write_bytes(save({}, {"tree": '{"list": [' * 5000 + "1" + "]}" * 5000}))
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
-        load_state(tmp_path, 2, row(3))
+        load_state(tmp_path, 2, make_layout(3))
 
 
 def test_a_state_that_would_need_pickle_is_refused() -> None:

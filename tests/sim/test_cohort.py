@@ -27,7 +27,7 @@ def test_a_cohort_has_distinct_clients_and_is_the_same_for_the_same_seed(tiny: M
 
 def test_an_exact_draw_has_the_same_share_of_attackers_in_every_round(tiny: MakeExperiment) -> None:
     experiment = tiny(*LARGE)
-    assert {attackers(experiment, round) for round in range(1, 30)} == {6}
+    assert {count_attackers(experiment, round) for round in range(1, 30)} == {6}
 
 
 def test_the_same_attackers_are_in_every_round_where_that_is_asked(tiny: MakeExperiment) -> None:
@@ -40,7 +40,7 @@ def test_the_same_attackers_are_in_every_round_where_that_is_asked(tiny: MakeExp
 
 def test_a_random_draw_has_as_many_as_come(tiny: MakeExperiment) -> None:
     experiment = tiny(*LARGE, "attack.draw=random")
-    counts = [attackers(experiment, round) for round in range(1, 100)]
+    counts = [count_attackers(experiment, round) for round in range(1, 100)]
     assert len(set(counts)) > 3
     assert 5 < sum(counts) / len(counts) < 7
 
@@ -57,5 +57,5 @@ def test_a_cohort_of_all_clients_is_all_clients(tiny: MakeExperiment, malicious:
     assert sorted(draw_cohort(experiment, 1)) == list(range(8))
 
 
-def attackers(experiment: Experiment, round: int) -> int:
+def count_attackers(experiment: Experiment, round: int) -> int:
     return len(set(draw_cohort(experiment, round)) & set(select_malicious_clients(experiment)))

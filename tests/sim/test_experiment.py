@@ -146,7 +146,7 @@ PUBLISHED = {
     "femnist": (3597, 100, 160, 5, 11, 80, 5, 360, 40, 20),
     "sent140": (2000, 50, 60, 2, 11, 30, 2, 360, 40, 10),
 }
-"""Clients, clients a round, rounds, epochs, clusters, last bottom-up round, seats a step, VAE epochs, RLR."""
+"""Clients, clients per round, rounds, epochs, clusters, last bottom-up round, seats per step, VAE epochs, RLR."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

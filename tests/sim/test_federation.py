@@ -61,18 +61,18 @@ def test_settings_that_the_data_contradict_are_refused(
 
 
 @pytest.fixture
-def grouped() -> Dataset:
+def load_grouped() -> Dataset:
     dataset = load_dataset("mnist-sample")
     return dataclasses.replace(dataset, groups=torch.arange(len(dataset.train)) % 20)
 
 
-def natural(tiny: MakeExperiment, clients: int) -> Experiment:
+def make_natural(tiny: MakeExperiment, clients: int) -> Experiment:
     settings = tiny("data.partition=natural").dump_settings()
     return Experiment.parse(settings | {"data": settings["data"] | {"clients": clients, "examples": None}})
 
 
 def test_natural_clients_are_some_of_those_the_data_came_with(tiny: MakeExperiment, grouped: Dataset) -> None:
-    parts = partition_data(grouped, natural(tiny, 8).data, 0)
+    parts = partition_data(grouped, make_natural(tiny, 8).data, 0)
     assert grouped.groups is not None
     owners = [set(grouped.groups[part].tolist()) for part in parts]
     assert all(len(owner) == 1 for owner in owners)
@@ -101,4 +101,4 @@ def test_data_without_clients_of_its_own_has_none_to_merge() -> None:
 
 def test_more_natural_clients_than_there_are_is_refused(tiny: MakeExperiment, grouped: Dataset) -> None:
     with pytest.raises(SettingError, match=r"data\.clients = 21 is more than the 20 clients of mnist-sample"):
-        partition_data(grouped, natural(tiny, 21).data, 0)
+        partition_data(grouped, make_natural(tiny, 21).data, 0)

@@ -25,16 +25,16 @@ from snowball.updates import Updates
 MakeExperiment = Callable[..., Experiment]
 
 
-def records(experiment: Experiment, **options: Any) -> list[dict[str, Any]]:
+def collect_records(experiment: Experiment, **options: Any) -> list[dict[str, Any]]:
     return list(simulate(Federation.build(experiment), **options))
 
 
-def timeless(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def drop_seconds(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in record.items() if name != "seconds"} for record in rounds]
 
 
 def test_a_record_is_plain_json_and_complete(tiny: MakeExperiment) -> None:
-    first, second = records(tiny())
+    first, second = collect_records(tiny())
     assert json.loads(json.dumps([first, second], allow_nan=False)) == [first, second]
     assert (first["round"], second["round"]) == (1, 2)
     assert len(first["participants"]) == len(first["malicious"]) == len(first["elected"]) == len(first["map"]) == 5
@@ -48,9 +48,9 @@ def test_a_record_is_plain_json_and_complete(tiny: MakeExperiment) -> None:
 
 
 def test_the_same_seed_gives_the_same_rounds(tiny: MakeExperiment) -> None:
-    once = timeless(records(tiny()))
-    assert timeless(records(tiny())) == once
-    assert timeless(records(tiny("seed=4"))) != once
+    once = drop_seconds(collect_records(tiny()))
+    assert drop_seconds(collect_records(tiny())) == once
+    assert drop_seconds(collect_records(tiny("seed=4"))) != once
 
 
 def test_a_state_in_the_middle_goes_on_as_if_nothing_had_been(tiny: MakeExperiment) -> None:
@@ -61,12 +61,12 @@ def test_a_state_in_the_middle_goes_on_as_if_nothing_had_been(tiny: MakeExperime
     running.close()
     assert state.round == 1
     rest = list(simulate(federation, state=state))
-    assert timeless([first, *rest]) == timeless(records(tiny("rounds=3")))
+    assert drop_seconds([first, *rest]) == drop_seconds(collect_records(tiny("rounds=3")))
     assert list(simulate(federation, state=state)) == []
 
 
 def test_without_an_attack_the_rates_of_infected_are_null(tiny: MakeExperiment) -> None:
-    record = records(tiny("attack.name=none", "rounds=1", "defense.name=fedavg"))[0]
+    record = collect_records(tiny("attack.name=none", "rounds=1", "defense.name=fedavg"))[0]
     assert record["backdoor_accuracy"] is None
     assert record["false_positive_rate"] is None
     assert record["false_negative_rate"] == 0
@@ -84,11 +84,11 @@ def test_without_an_attack_the_rates_of_infected_are_null(tiny: MakeExperiment) 
 def test_a_record_tells_whether_a_top_down_election_was_held(
     tiny: MakeExperiment, changes: list[str], held: list[bool]
 ) -> None:
-    assert [has_top_down(record) for record in records(tiny(*changes))] == held
+    assert [has_top_down(record) for record in collect_records(tiny(*changes))] == held
 
 
 def test_ideal_elects_exactly_the_benign(tiny: MakeExperiment) -> None:
-    record = records(tiny("rounds=1", "defense.name=ideal"))[0]
+    record = collect_records(tiny("rounds=1", "defense.name=ideal"))[0]
     assert record["elected"] == [not bad for bad in record["malicious"]]
     assert (record["false_positive_rate"], record["false_negative_rate"]) == (0, 0)
 
@@ -99,7 +99,7 @@ def test_an_observer_sees_the_updates_and_the_truth(tiny: MakeExperiment) -> Non
     def observe(updates: Updates, malicious: Sequence[bool], round: int) -> None:
         seen.append((updates.clients, malicious, round, updates.values.shape))
 
-    rounds = records(tiny(), observe=observe)
+    rounds = collect_records(tiny(), observe=observe)
     truths = [dict(sorted(zip(record["participants"], record["malicious"], strict=True))) for record in rounds]
     assert seen == [
         (tuple(truth), list(truth.values()), record["round"], (5, 29640))
@@ -109,7 +109,7 @@ def test_an_observer_sees_the_updates_and_the_truth(tiny: MakeExperiment) -> Non
 
 @dataclass(frozen=True)
 class Counting:
-    """Stays where it is, counts rounds in its state, and speaks of what is not finite."""
+    """Keeps the model, counts rounds in its state, and reports facts that are not finite."""
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         count = (context.state or {"count": 0})["count"] + 1
@@ -121,7 +121,7 @@ def test_a_defense_gets_its_state_and_its_facts_become_json(
     tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEFENSES, "counting", Counting)
-    rounds = records(tiny("defense.name=counting"))
+    rounds = collect_records(tiny("defense.name=counting"))
     assert [record["facts"]["count"] for record in rounds] == [1, 2]
     assert rounds[0]["facts"]["scores"] == [None] * 5
     assert rounds[0]["facts"]["far"] is None
@@ -145,13 +145,13 @@ def test_a_defense_is_told_the_device_that_clients_are_trained_on(
             self.device = "cpu:0"
 
     monkeypatch.setitem(DEFENSES, "asking", Asking)
-    records(tiny("rounds=1", "defense.name=asking"), engine=Elsewhere)
+    collect_records(tiny("rounds=1", "defense.name=asking"), engine=Elsewhere)
     assert told == ["cpu", "cpu:0"]  # the rehearsal is on the CPU
 
 
 def test_settings_that_no_round_could_satisfy_are_refused_before_any_training(tiny: MakeExperiment) -> None:
     with pytest.raises(SettingError, match="5 clusters need over 5 updates, got 5"):
-        records(tiny("defense.clusters=5"), engine=pytest.fail)
+        collect_records(tiny("defense.clusters=5"), engine=pytest.fail)
 
 
 def test_a_defense_that_cannot_train_on_texts_is_refused_before_any_training(tiny: MakeExperiment) -> None:
@@ -168,7 +168,7 @@ TASKS: list[ClientTask] = []
 
 @dataclass(frozen=True)
 class Teaching(Counting):
-    """Notes the lessons that it gives, draws, and trains nothing."""
+    """Notes the tasks of clients, draws random numbers, and trains nothing."""
 
     def train(self, task: ClientTask) -> None:
         TASKS.append(task)
@@ -199,7 +199,9 @@ def test_building_the_first_state_does_not_rehearse(tiny: MakeExperiment, monkey
 
 def test_training_that_diverges_is_said_with_its_round(tiny: MakeExperiment) -> None:
     with pytest.raises(UpdateError, match=r"^training diverged in round 1: .*; try a training\.lr below 1e\+20$"):
-        records(tiny("training.lr=1e20", "training.epochs=2", "defense.name=fedavg"))  # one step alone is finite
+        collect_records(
+            tiny("training.lr=1e20", "training.epochs=2", "defense.name=fedavg")
+        )  # one step alone is finite
 
 
 def test_mean_distances_by_hand() -> None:
@@ -235,14 +237,14 @@ def test_recorded_distances_are_those_of_the_updates(tiny: MakeExperiment) -> No
         benign = updates.values[~torch.tensor(malicious)].double()
         seen.append(float(torch.pdist(benign).mean()))
 
-    rounds = records(tiny(), observe=observe)
+    rounds = collect_records(tiny(), observe=observe)
     assert [record["distances"]["benign"] for record in rounds] == pytest.approx(seen, rel=1e-9)
     assert all(record["distances"]["infected"] is None for record in rounds)  # one attacker a round
 
 
 def test_recorded_distances_do_not_depend_on_the_engine(tiny: MakeExperiment) -> None:
     alone, shared = (
-        [record["distances"] for record in records(tiny(), engine=engine)]
+        [record["distances"] for record in collect_records(tiny(), engine=engine)]
         for engine in (SerialEngine, partial(ProcessEngine, workers=2))
     )
     assert alone == shared

@@ -20,7 +20,7 @@ from snowball.sim.run import describe_run, is_finished, run_experiment
 MakeExperiment = Callable[..., Experiment]
 
 
-def timeless(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).rounds()]
 
 
@@ -65,7 +65,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
     stop_after(2, experiment, tmp_path / "stopped")
     assert not is_finished(tmp_path / "stopped", experiment)
     assert [record["round"] for record in run_experiment(experiment, tmp_path / "stopped", resume=True)] == [3]
-    assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
+    assert read_records(tmp_path / "stopped") == read_records(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("defense", ["fldetector", "foolsgold"])
@@ -78,8 +78,8 @@ def test_a_bounded_history_in_many_files_is_resumed_exactly(
     stop_after(2, experiment, tmp_path / "stopped")
     assert len(list((tmp_path / "stopped" / "checkpoint" / "tensors").iterdir())) > 6
     list(run_experiment(experiment, tmp_path / "stopped", resume=True))
-    assert timeless(tmp_path / "stopped") == timeless(tmp_path / "whole")
-    ends = [contents(tmp_path / name / "checkpoint") for name in ("whole", "stopped")]
+    assert read_records(tmp_path / "stopped") == read_records(tmp_path / "whole")
+    ends = [read_files(tmp_path / name / "checkpoint") for name in ("whole", "stopped")]
     assert {path.name: content for path, content in ends[0].items()} == {
         path.name: content for path, content in ends[1].items()
     }
@@ -91,11 +91,11 @@ def test_what_the_checkpoint_does_not_know_is_done_again(tiny: MakeExperiment, t
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path / "run" / "checkpoint", kept)
     list(run_experiment(experiment, tmp_path / "run", resume=True))
-    expected = timeless(tmp_path / "run")
+    expected = read_records(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoint")
     shutil.copytree(kept, tmp_path / "run" / "checkpoint")  # as if killed between record and checkpoint
     assert [record["round"] for record in run_experiment(experiment, tmp_path / "run", resume=True)] == [2]
-    assert timeless(tmp_path / "run") == expected
+    assert read_records(tmp_path / "run") == expected
 
 
 def test_resuming_what_never_started_starts_it(tiny: MakeExperiment, tmp_path: Path) -> None:
@@ -137,24 +137,24 @@ def test_a_run_that_lost_rounds_is_not_resumed(
     else:
         stop_after(1, experiment, tmp_path)
     harm(tmp_path / "rounds.jsonl")
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     assert not is_finished(tmp_path, experiment)
     with pytest.raises(RunError, match=r"rounds\.jsonl does not hold all of rounds 1 to [12], .* remove the folder to"):
         list(run_experiment(experiment, tmp_path, resume=True))
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
-def contents(path: Path) -> dict[Path, bytes]:
+def read_files(path: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
 def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
     stop_after(1, tiny(), tmp_path)
     save_state(RunState(0, torch.zeros(7)), tmp_path / "checkpoint")
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of this run: its model"):
         list(run_experiment(tiny(), tmp_path, resume=True))
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("description", [{}, {"settings": [1]}])
@@ -169,10 +169,10 @@ def test_a_run_without_settings_is_not_resumed(
 def test_resuming_without_run_json_names_it(tiny: MakeExperiment, tmp_path: Path) -> None:
     stop_after(1, tiny(), tmp_path)
     (tmp_path / "run.json").unlink()
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(RunError, match=r"has a rounds\.jsonl and no run\.json"):
         list(run_experiment(tiny(), tmp_path, resume=True))
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_what_no_round_could_satisfy_is_refused_before_there_is_a_folder(
 def test_a_folder_that_holds_a_run_is_left_alone_unless_told(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=1")
     list(run_experiment(experiment, tmp_path / "run"))
-    before = timeless(tmp_path / "run")
+    before = read_records(tmp_path / "run")
     with pytest.raises(RunError, match="already holds a run"):
         list(run_experiment(tiny("rounds=1", "seed=4"), tmp_path / "run"))
-    assert timeless(tmp_path / "run") == before
+    assert read_records(tmp_path / "run") == before
     list(run_experiment(tiny("rounds=1", "seed=4"), tmp_path / "run", overwrite=True))
-    assert timeless(tmp_path / "run") != before
+    assert read_records(tmp_path / "run") != before
 
 
 def test_flat_names_nested_settings() -> None:

@@ -162,7 +162,8 @@ def judge_replies(received: Received, defense: Defense, context: Context, buffer
 
 def restore_client_states(states: ClientStates, before: ClientStates, dropped: Iterable[Dropped]) -> None:
     """Reset the states of dropped clients to those before the round: the new ones may have broken their models."""
-    for client in {fault.client for fault in dropped} & states.keys():
-        del states[client]
-        if client in before:
+    for client in (fault.client for fault in dropped):
+        if client in states and client in before:
             states[client] = before[client]
+        else:
+            states.pop(client, None)

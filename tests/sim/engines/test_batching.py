@@ -1,4 +1,4 @@
-"""Who steps together."""
+"""Grouping of batches that clients train together."""
 
 import torch
 from hypothesis import given

@@ -13,7 +13,7 @@ from snowball.sim.engines.vmap import VmapEngine
 SERIAL, PROCESSES, VMAP = EngineName.serial, EngineName.processes, EngineName.vmap
 
 
-def chosen(*arguments: Any) -> tuple[Any, dict[str, Any]]:
+def choose(*arguments: Any) -> tuple[Any, dict[str, Any]]:
     engine: Any = choose_engine(*arguments)
     return engine.func, engine.keywords
 
@@ -24,17 +24,17 @@ def test_every_engine_can_be_made() -> None:
 
 def test_a_gpu_trains_many_clients_at_once_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert chosen(None, Device.cuda) == (VmapEngine, {"device": "cuda", "chunk": None})
-    assert chosen(VMAP, Device.cuda, None, 7) == (VmapEngine, {"device": "cuda", "chunk": 7})
-    assert chosen(SERIAL, Device.cuda) == (SerialEngine, {"device": "cuda"})
+    assert choose(None, Device.cuda) == (VmapEngine, {"device": "cuda", "chunk": None})
+    assert choose(VMAP, Device.cuda, None, 7) == (VmapEngine, {"device": "cuda", "chunk": 7})
+    assert choose(SERIAL, Device.cuda) == (SerialEngine, {"device": "cuda"})
     for name in (PROCESSES, EngineName.flower):
         with pytest.raises(SettingError, match=r"^--device cuda trains in one process"):
             choose_engine(name, Device.cuda)
 
 
 def test_a_cpu_trains_many_clients_at_once_where_it_is_asked_to() -> None:
-    assert chosen(None, Device.cpu, 3) == (ProcessEngine, {"workers": 3})
-    assert chosen(VMAP, Device.cpu, None, 3) == (VmapEngine, {"device": "cpu", "chunk": 3})
+    assert choose(None, Device.cpu, 3) == (ProcessEngine, {"workers": 3})
+    assert choose(VMAP, Device.cpu, None, 3) == (VmapEngine, {"device": "cpu", "chunk": 3})
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,13 @@ class Scripted(Engine):
             raise RunError("stopped")
 
 
-def reply(value: float, kept: dict[str, float] | None = None) -> Reply:
+def make_reply(value: float, kept: dict[str, float] | None = None) -> Reply:
     return Reply(torch.full((2,), value), kept, {"count": torch.tensor(value)})
 
 
 def test_replies_are_collected_in_the_cohorts_order() -> None:
     state = RunState(0, torch.zeros(2), clients={"7": {"x": 0.0}})
-    engine = Scripted([(2, reply(2, {"x": 2.0})), (0, reply(0)), (1, reply(1, {"x": 1.0}))])
+    engine = Scripted([(2, make_reply(2, {"x": 2.0})), (0, make_reply(0)), (1, make_reply(1, {"x": 1.0}))])
     replies = train_cohort(engine, state, [7, 8, 9], 1)
     assert replies.rows is engine.rows
     assert replies.rows[:, 0].tolist() == [0, 1, 2]
@@ -79,7 +79,7 @@ def test_replies_are_collected_in_the_cohorts_order() -> None:
 def test_a_round_that_fails_leaves_the_memory_of_clients_alone() -> None:
     state = RunState(0, torch.zeros(2))
     with pytest.raises(RunError):
-        train_cohort(Scripted([(0, reply(0, {"x": 1.0}))], fails=True), state, [7, 8, 9], 1)
+        train_cohort(Scripted([(0, make_reply(0, {"x": 1.0}))], fails=True), state, [7, 8, 9], 1)
     assert state.clients == {}
 
 

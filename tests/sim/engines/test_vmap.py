@@ -1,4 +1,4 @@
-"""Many clients at once against one after the other."""
+"""Training many clients at once, compared with one after the other."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ MakeExperiment = Callable[..., Experiment]
 MakeFederation = Callable[..., Federation]
 
 EXACT = 1e-10
-"""Of a row's length, how far the engines may be apart in float64."""
+"""Largest allowed distance between the rows of two engines in float64, relative to their length."""
 
 USUAL, FLIPPED = 1e-5, 1e-2
-"""The same in float32: of most rows, and of those where rounding turns a max pooling or a ReLU the other way."""
+"""The same in float32: for most rows, and for those where rounding flips a max pooling or a ReLU."""
 
 UNEQUAL, FEW = [7, 1, 12, 4, 8, 5, 12], [5, 1, 6, 2]
 BATCH = "training.batch=4"
@@ -42,7 +42,7 @@ LITTLE = ["defense.epochs=1", "defense.max_batches=2", *INVERSION]
 
 
 class Normed(nn.Module):
-    """Batch normalisation of maps, dropout in place, and what engines may trip over: unused weights, a lone buffer."""
+    """Has batch normalisation, dropout in place, unused weights, and a buffer outside of the state."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Normed(nn.Module):
 
 
 class Noisy(nn.Flatten):
-    """Draws in a way that nobody foresaw."""
+    """Draws random numbers without a dropout layer."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Lets all be trained in float64."""
+    """Train in float64."""
     single = Dataset.normalise
     monkeypatch.setattr(Dataset, "normalise", lambda self, inputs: single(self, inputs).double())
     torch.set_default_dtype(torch.float64)
@@ -94,8 +94,8 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def noise(dataset: Dataset, model: str, count: int) -> Dataset:
-    """So many samples that fit a model, without the ties of drawn digits."""
+def make_noise(dataset: Dataset, model: str, count: int) -> Dataset:
+    """Make random samples that fit a model, without the ties between pixels of drawn digits."""
     rng, labels = stream(0, "noise"), torch.randint(2, (count,), generator=stream(0, "labels"))
     if model.startswith("gru"):
         words = Split(torch.randint(20, (count, 25), generator=rng, dtype=torch.int32), labels)
@@ -107,31 +107,31 @@ def noise(dataset: Dataset, model: str, count: int) -> Dataset:
 
 @pytest.fixture
 def federation(tiny: MakeExperiment) -> MakeFederation:
-    """Makes a federation of clients with so many samples of noise, all in the cohort."""
+    """Return a function that makes a federation, given the number of random samples per client."""
 
     def made(model: str, counts: Sequence[int], *assignments: str) -> Federation:
         clients = (f"data.clients={len(counts)}", f"cohort={len(counts)}", "attack.name=none", "defense.name=fedavg")
         whole = Federation.build(tiny("data.clients=2", "cohort=2", "attack.name=none", "defense.name=fedavg"))
         parts = torch.arange(sum(counts)).split(list(counts))
         experiment = tiny(*clients, f"model.name={model}", "training.epochs=2", *assignments)
-        return replace(whole, experiment=experiment, dataset=noise(whole.dataset, model, sum(counts)), parts=parts)
+        return replace(whole, experiment=experiment, dataset=make_noise(whole.dataset, model, sum(counts)), parts=parts)
 
     return made
 
 
-def start(federation: Federation) -> RunState:
+def build_state(federation: Federation) -> RunState:
     model = federation.build_model()
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
     return RunState(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
 
 
-def trained(engine: Callable[[Federation], Engine], federation: Federation, round: int = 1) -> Replies:
+def train_with(engine: Callable[[Federation], Engine], federation: Federation, round: int = 1) -> Replies:
     with engine(federation) as running:
-        return train_cohort(running, start(federation), range(federation.experiment.cohort), round)
+        return train_cohort(running, build_state(federation), range(federation.experiment.cohort), round)
 
 
-def apart(one: Replies, other: Replies) -> Tensor:
-    """(K,) how far two engines' rows are apart, of their length; a row of zeros has to be one in both."""
+def measure_gap(one: Replies, other: Replies) -> Tensor:
+    """Return the distance between two engines' rows (K,), relative to their length."""
     assert one.rows.dtype == other.rows.dtype == torch.get_default_dtype()
     return (one.rows - other.rows).norm(dim=1) / one.rows.norm(dim=1).clamp(min=1e-30)
 
@@ -140,9 +140,9 @@ def apart(one: Replies, other: Replies) -> Tensor:
 @pytest.mark.parametrize("model", [*MODELS, "normed"])
 def test_every_model_is_trained_as_by_serial_but_for_rounding(federation: MakeFederation, model: str) -> None:
     many = federation(model, FEW, BATCH)
-    expected, rows = trained(SerialEngine, many), trained(partial(VmapEngine, chunk=3), many)
+    expected, rows = train_with(SerialEngine, many), train_with(partial(VmapEngine, chunk=3), many)
     assert (expected.rows.norm(dim=1) > 0).sum() >= len(FEW) - 1  # one sample trains no batch normalisation
-    assert apart(expected, rows).max() < EXACT
+    assert measure_gap(expected, rows).max() < EXACT
     for one, other in zip(expected.buffers, rows.buffers, strict=True):
         assert one.keys() == other.keys()
         for name in one:
@@ -152,7 +152,7 @@ def test_every_model_is_trained_as_by_serial_but_for_rounding(federation: MakeFe
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter", "gru-quarter", "normed"])
 def test_in_float32_rounding_stays_small(federation: MakeFederation, model: str) -> None:
     many = federation(model, UNEQUAL, BATCH)
-    difference = apart(trained(SerialEngine, many), trained(VmapEngine, many))
+    difference = measure_gap(train_with(SerialEngine, many), train_with(VmapEngine, many))
     assert difference.median() < USUAL
     assert difference.max() < FLIPPED
 
@@ -177,9 +177,9 @@ def test_every_setting_means_the_same(federation: MakeFederation, model: str, se
     if model == "normed" and "training.batch=1" in settings:
         settings = ["training.batch=2"]
     many = federation(model, UNEQUAL, BATCH, *settings)
-    expected, other = trained(SerialEngine, many, round=3), trained(SerialEngine, many, round=4)
-    assert apart(expected, trained(VmapEngine, many, round=3)).max() < EXACT
-    assert apart(expected, other).max() > 1e-6
+    expected, other = train_with(SerialEngine, many, round=3), train_with(SerialEngine, many, round=4)
+    assert measure_gap(expected, train_with(VmapEngine, many, round=3)).max() < EXACT
+    assert measure_gap(expected, other).max() > 1e-6
 
 
 @pytest.mark.usefixtures("double")
@@ -187,8 +187,8 @@ def test_every_setting_means_the_same(federation: MakeFederation, model: str, se
 @pytest.mark.parametrize("model", ["gru-quarter", "normed"])
 def test_clients_of_any_size_fit(federation: MakeFederation, model: str, counts: list[int]) -> None:
     many = federation(model, counts, BATCH)
-    expected, rows = trained(SerialEngine, many), trained(VmapEngine, many)
-    assert apart(expected, rows).max() < EXACT
+    expected, rows = train_with(SerialEngine, many), train_with(VmapEngine, many)
+    assert measure_gap(expected, rows).max() < EXACT
     for one, other in zip(expected.buffers, rows.buffers, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one if name.endswith("num_batches_tracked"))
 
@@ -197,7 +197,7 @@ def test_clients_of_any_size_fit(federation: MakeFederation, model: str, counts:
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_any_chunk_gives_the_same(federation: MakeFederation, chunk: int) -> None:
     many = federation("cifar-cnn-quarter", UNEQUAL[:4], BATCH)
-    assert apart(trained(SerialEngine, many), trained(partial(VmapEngine, chunk=chunk), many)).max() < EXACT
+    assert measure_gap(train_with(SerialEngine, many), train_with(partial(VmapEngine, chunk=chunk), many)).max() < EXACT
 
 
 @pytest.mark.usefixtures("double")
@@ -205,21 +205,21 @@ def test_a_row_follows_its_client_and_not_its_place(federation: MakeFederation) 
     many = federation("normed", UNEQUAL, BATCH)
     clients = list(range(len(UNEQUAL)))
     with VmapEngine(many, chunk=3) as engine:
-        rows = train_cohort(engine, start(many), clients, 1).rows.clone()
-        turned = train_cohort(engine, start(many), clients[::-1], 1).rows.flip(0)
-        again = train_cohort(engine, start(many), clients, 1).rows
+        rows = train_cohort(engine, build_state(many), clients, 1).rows.clone()
+        turned = train_cohort(engine, build_state(many), clients[::-1], 1).rows.flip(0)
+        again = train_cohort(engine, build_state(many), clients, 1).rows
     torch.testing.assert_close(turned, rows, rtol=0, atol=EXACT)
-    assert torch.equal(train_cohort(engine, start(many), clients, 1).rows, again)
+    assert torch.equal(train_cohort(engine, build_state(many), clients, 1).rows, again)
 
 
 def test_the_global_generator_and_model_stay_as_they_are(federation: MakeFederation) -> None:
     many = federation("normed", UNEQUAL, BATCH)
-    state, before = start(many), torch.get_rng_state()
+    state, before = build_state(many), torch.get_rng_state()
     with VmapEngine(many) as engine:
         train_cohort(engine, state, range(len(UNEQUAL)), 1)
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(state.base, start(many).base)
-    assert all(torch.equal(buffer, start(many).buffers[name]) for name, buffer in state.buffers.items())
+    assert torch.equal(state.base, build_state(many).base)
+    assert all(torch.equal(buffer, build_state(many).buffers[name]) for name, buffer in state.buffers.items())
 
 
 @pytest.mark.parametrize(
@@ -238,20 +238,20 @@ def test_who_does_more_than_sgd_is_trained_alone_to_the_last_bit(
     whole = Federation.build(tiny("data.examples=120", "attack.malicious=0.4", *settings))
     attackers = torch.tensor([whole.is_attacking(client, 1) for client in range(5)])
     special = {"attackers": attackers, "others": ~attackers, "all": torch.ones(5, dtype=torch.bool)}[alone]
-    states = [start(whole), start(whole)]
+    states = [build_state(whole), build_state(whole)]
     replies = [
         train_cohort(engine(whole), state, range(5), 1)
         for engine, state in zip((SerialEngine, VmapEngine), states, strict=True)
     ]
     assert special.any()
     assert torch.equal(replies[0].rows[special], replies[1].rows[special])
-    assert apart(*replies).max() < FLIPPED
+    assert measure_gap(*replies).max() < FLIPPED
     assert states[0].clients.keys() == states[1].clients.keys()
     assert bool(states[0].clients) == (alone != "attackers")
 
 
-class Counting(TorchDispatchMode):
-    """Counts operations, and the bytes of what they made and is still there."""
+class OperationCounter(TorchDispatchMode):
+    """Counts operations, and the bytes of their results that are still alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,10 +279,10 @@ class Counting(TorchDispatchMode):
         self.live -= size
 
 
-def counted(federation: Federation, chunk: int) -> Counting:
-    with VmapEngine(federation, chunk=chunk) as engine, Counting() as counting:
+def count_operations(federation: Federation, chunk: int) -> OperationCounter:
+    with VmapEngine(federation, chunk=chunk) as engine, OperationCounter() as counting:
         counting.known.add(engine.rows.untyped_storage()._cdata)  # which are as many as the cohort, and nothing else is
-        train_cohort(engine, start(federation), range(federation.experiment.cohort), 1)
+        train_cohort(engine, build_state(federation), range(federation.experiment.cohort), 1)
     return counting
 
 
@@ -294,7 +294,7 @@ def test_a_step_of_many_clients_is_as_many_operations_as_one_of_few(
         monkeypatch.setattr(nn, layer, lambda *_, **__: nn.Identity())
 
     def per_step(clients: int) -> float:
-        short, long = (counted(federation(model, [4 * steps] * clients, BATCH), clients) for steps in (2, 5))
+        short, long = (count_operations(federation(model, [4 * steps] * clients, BATCH), clients) for steps in (2, 5))
         return (long.operations - short.operations) / (2 * (5 - 2))  # two epochs
 
     few, many = per_step(2), per_step(9)
@@ -303,7 +303,7 @@ def test_a_step_of_many_clients_is_as_many_operations_as_one_of_few(
 
 def test_memory_grows_with_the_chunk_and_not_with_the_cohort(federation: MakeFederation) -> None:
     few, many, wide = (
-        counted(federation("cifar-cnn-quarter", [8] * clients, BATCH), chunk).most
+        count_operations(federation("cifar-cnn-quarter", [8] * clients, BATCH), chunk).most
         for clients, chunk in ((3, 3), (12, 3), (12, 12))
     )
     assert many < 1.1 * few
@@ -331,13 +331,15 @@ def test_a_model_that_cannot_be_stacked_is_refused(federation: MakeFederation) -
     assert str(caught.value) == f"--engine vmap cannot train noisy, try --engine serial: {reason}"
 
 
-def told(experiment: Experiment, engine: Callable[[Federation], Engine]) -> list[dict[str, Any]]:
+def collect_records(experiment: Experiment, engine: Callable[[Federation], Engine]) -> list[dict[str, Any]]:
     return list(simulate(Federation.build(experiment), engine))
 
 
 def test_a_run_elects_and_learns_what_it_does_with_serial(tiny: MakeExperiment) -> None:
     experiment = tiny("rounds=3", "training.epochs=2")
-    for one, other in zip(told(experiment, SerialEngine), told(experiment, VmapEngine), strict=True):
+    for one, other in zip(
+        collect_records(experiment, SerialEngine), collect_records(experiment, VmapEngine), strict=True
+    ):
         for name in ("round", "participants", "malicious", "elected", "false_positive_rate", "false_negative_rate"):
             assert one[name] == other[name]
         for name in ("main_accuracy", "backdoor_accuracy"):

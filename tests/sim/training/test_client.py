@@ -1,4 +1,4 @@
-"""The places beside the server where a defense may act."""
+"""Defenses that act beyond the server: in local training, at prediction, and with a trusted update."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MakeExperiment = Callable[..., Experiment]
 
 @dataclass(frozen=True)
 class Lazy(FedAvg):
-    """Benign clients move the first weight by as many steps as they had lessons, and learn nothing."""
+    """Benign clients move the first weight by the number of rounds they trained in, and learn nothing."""
 
     def train(self, task: ClientTask) -> State:
         lessons = (task.state or {"lessons": torch.zeros(1)})["lessons"] + 1
@@ -40,7 +40,7 @@ class Lazy(FedAvg):
 
 @dataclass(frozen=True)
 class Mute(FedAvg):
-    """Labels nothing."""
+    """Rejects every sample."""
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
         assert context.model is not None
@@ -51,7 +51,7 @@ class Mute(FedAvg):
 
 @dataclass(frozen=True)
 class Selfish:
-    """Takes the server's own update and nobody else's."""
+    """Takes the server's own update and no other."""
 
     trusted_examples: int = 30
 
@@ -67,8 +67,8 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(DEFENSES, defense.__name__.lower(), defense)
 
 
-def watched(experiment: Experiment) -> tuple[list[dict[str, Any]], list[dict[str, Tensor]]]:
-    """The records, and each round's rows by client."""
+def record_updates(experiment: Experiment) -> tuple[list[dict[str, Any]], list[dict[str, Tensor]]]:
+    """Return the records, and each round's rows by client."""
     rows: list[dict[str, Tensor]] = []
 
     def observe(updates: Updates, malicious: Any, round: int) -> None:
@@ -78,7 +78,7 @@ def watched(experiment: Experiment) -> tuple[list[dict[str, Any]], list[dict[str
 
 
 def test_benign_clients_train_as_the_defense_says_and_attackers_as_they_like(tiny: MakeExperiment) -> None:
-    records, rows = watched(tiny("defense.name=lazy", "rounds=4"))
+    records, rows = record_updates(tiny("defense.name=lazy", "rounds=4"))
     lessons: dict[str, int] = {}
     for record, round_rows in zip(records, rows, strict=True):
         for client, bad in zip(record["participants"], record["malicious"], strict=True):
@@ -104,17 +104,17 @@ def test_what_clients_keep_survives_a_stop(tiny: MakeExperiment, tmp_path: Path)
 
 
 def test_a_sample_without_a_label_is_wrong_and_obeys_no_trigger(tiny: MakeExperiment) -> None:
-    record = watched(tiny("defense.name=mute", "rounds=1"))[0][0]
+    record = record_updates(tiny("defense.name=mute", "rounds=1"))[0][0]
     assert (record["main_accuracy"], record["backdoor_accuracy"]) == (0, 0)
 
 
 def test_the_server_trains_an_update_of_its_own_where_it_is_wanted(tiny: MakeExperiment) -> None:
-    records, _ = watched(tiny("defense.name=selfish"))
+    records, _ = record_updates(tiny("defense.name=selfish"))
     norms = [record["facts"]["trusted"] for record in records]
     assert norms[0] != norms[1]
     for record in records:
         assert 0.2 < record["facts"]["trusted"] / record["facts"]["clients"] ** 0.5 < 5
-    assert watched(tiny("defense.name=selfish"))[0][0]["facts"] == records[0]["facts"]
+    assert record_updates(tiny("defense.name=selfish"))[0][0]["facts"] == records[0]["facts"]
 
 
 def test_a_server_cannot_trust_more_samples_than_there_are(tiny: MakeExperiment) -> None:

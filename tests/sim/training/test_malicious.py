@@ -1,4 +1,4 @@
-"""What malicious clients do in the simulator beside poisoning their samples."""
+"""Malicious clients in the simulator, beyond poisoned samples."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ MakeExperiment = Callable[..., Experiment]
 IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
 
 
-def watch(experiment: Experiment, engine: Any = SerialEngine) -> tuple[list[dict[str, Any]], list[Tensor]]:
+def record_updates(experiment: Experiment, engine: Any = SerialEngine) -> tuple[list[dict[str, Any]], list[Tensor]]:
     """Return the records, and each round's rows in the order of its participants."""
     seen: list[dict[str, Tensor]] = []
 
@@ -41,16 +41,16 @@ def watch(experiment: Experiment, engine: Any = SerialEngine) -> tuple[list[dict
 
 @pytest.fixture
 def fed(tiny: MakeExperiment) -> MakeExperiment:
-    """Makes an experiment of one round and FedAvg, two of whose five clients attack."""
+    """Return a function that makes an experiment of one round of FedAvg with two attackers among five clients."""
     return lambda name, *more: tiny(
         "defense.name=fedavg", "rounds=1", "data.examples=120", f"attack.name={name}", "attack.malicious=0.4", *more
     )
 
 
 def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeExperiment) -> None:
-    _, plain = watch(fed("cba"))
+    _, plain = record_updates(fed("cba"))
     for name in IMAGE_ATTACKS:
-        records, rows = watch(fed(name, *(["attack.radius=0.05"] if name == "pgd" else [])))
+        records, rows = record_updates(fed(name, *(["attack.radius=0.05"] if name == "pgd" else [])))
         malicious = torch.tensor(records[0]["malicious"])
         assert malicious.sum() == 2
         assert torch.equal(rows[0][~malicious], plain[0][~malicious]), name
@@ -63,7 +63,9 @@ def test_every_attack_on_images_runs_and_touches_only_its_own_clients(fed: MakeE
 @pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])  # the second has dropout
 def test_workers_attack_as_the_serial_engine_does(fed: MakeExperiment, name: str, model: str) -> None:
     experiment = fed(name, f"model.name={model}")
-    serial, processes = (watch(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2)))
+    serial, processes = (
+        record_updates(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2))
+    )
     assert torch.equal(serial[0], processes[0])
 
 
@@ -72,7 +74,9 @@ EVASIVE = ("attack.scatter=0.5", "attack.noise=0.5", "attack.align=true")
 
 def test_workers_evade_as_the_serial_engine_does(fed: MakeExperiment) -> None:
     experiment = fed("evasive", *EVASIVE)
-    serial, processes = (watch(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2)))
+    serial, processes = (
+        record_updates(experiment, engine)[1] for engine in (SerialEngine, partial(ProcessEngine, workers=2))
+    )
     assert torch.equal(serial[0], processes[0])
 
 
@@ -81,11 +85,11 @@ def test_evasive_updates_have_the_cosine_of_honest_ones(fed: MakeExperiment, dod
     experiment = fed("evasive", *dodges)
     model = Federation.build(experiment).build_model()
     base = torch.cat([weights.detach().flatten() for weights in model.parameters()])
-    records, rows = watch(experiment)
+    records, rows = record_updates(experiment)
     malicious = torch.tensor(records[0]["malicious"])
     sent, honest, plain = (
         cosine_similarity(rows[0][malicious], base)
-        for rows in (rows, watch(fed("cba", "attack.poison_ratio=0.0"))[1], watch(fed("evasive"))[1])
+        for rows in (rows, record_updates(fed("cba", "attack.poison_ratio=0.0"))[1], record_updates(fed("evasive"))[1])
     )
     torch.testing.assert_close(sent, honest, atol=1e-4, rtol=0)
     assert (plain - honest).abs().min() > 1e-3
@@ -96,8 +100,10 @@ def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_ha
     trainer, base = LocalTraining(federation).trainer, torch.zeros(federation.layout.width)
 
     def draw(client: int, round: int, *name: str) -> int:
-        work = SimulatedSession(federation, trainer, base, {}, client, round)
-        return work.make_stream(*name).initial_seed()
+        session = SimulatedSession(
+            federation=federation, trainer=trainer, base=base, buffers={}, client=client, round=round
+        )
+        return session.make_stream(*name).initial_seed()
 
     assert draw(0, 1, "scatter") == draw(0, 2, "scatter")
     assert len({draw(0, 1, "scatter"), draw(1, 1, "scatter"), draw(0, 1, "other")}) == 3
@@ -106,15 +112,16 @@ def test_an_attacker_has_the_same_stream_in_every_round_and_no_other_attacker_ha
 def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExperiment) -> None:
     federation = Federation.build(fed("neurotoxin", "model.name=cifar-cnn-quarter"))
     trainer = LocalTraining(federation).trainer
-    work = SimulatedSession(federation, trainer, torch.full((federation.layout.width,), 0.01), {}, 0, 1)
-    first = work.compute_gradient()
-    work.measure_backdoor_success(work.start)
-    assert torch.equal(work.compute_gradient(), first)
-    assert not torch.equal(work.compute_gradient(clean=True), first)
+    base = torch.full((federation.layout.width,), 0.01)
+    session = SimulatedSession(federation=federation, trainer=trainer, base=base, buffers={}, client=0, round=1)
+    first = session.compute_gradient()
+    session.measure_backdoor_success(session.start)
+    assert torch.equal(session.compute_gradient(), first)
+    assert not torch.equal(session.compute_gradient(clean=True), first)
 
 
 def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:
-    records, rows = watch(fed("pgd", "attack.radius=0.05"))
+    records, rows = record_updates(fed("pgd", "attack.radius=0.05"))
     malicious = torch.tensor(records[0]["malicious"])
     lengths = rows[0].norm(dim=1)
     torch.testing.assert_close(lengths[malicious], torch.full((2,), 0.05), rtol=1e-3, atol=0)
@@ -122,16 +129,16 @@ def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:
 
 
 def test_a_replaced_model_is_the_plain_one_scaled(fed: MakeExperiment) -> None:
-    records, scaled = watch(fed("model-replacement", "attack.scale=3.0"))
-    _, plain = watch(fed("cba"))
+    records, scaled = record_updates(fed("model-replacement", "attack.scale=3.0"))
+    _, plain = record_updates(fed("cba"))
     malicious = torch.tensor(records[0]["malicious"])
     torch.testing.assert_close(scaled[0][malicious], 3 * plain[0][malicious])
 
 
 def test_layer_poison_leaves_layers_honest(fed: MakeExperiment) -> None:
     experiment = fed("layer-poison", 'attack.spare=["conv1.weight", "fc2.weight"]')
-    records, rows = watch(experiment)
-    _, honest = watch(fed("cba", "attack.poison_ratio=0.0"))
+    records, rows = record_updates(experiment)
+    _, honest = record_updates(fed("cba", "attack.poison_ratio=0.0"))
     columns = Federation.build(experiment).layout.columns
     malicious = torch.tensor(records[0]["malicious"])
     for name in ("conv1.weight", "fc2.weight"):
@@ -140,8 +147,8 @@ def test_layer_poison_leaves_layers_honest(fed: MakeExperiment) -> None:
 
 def test_attackers_wait_for_their_time(tiny: MakeExperiment) -> None:
     experiment = tiny("defense.name=fedavg", "rounds=4", "attack.first_round=2", "attack.last_round=3")
-    records, rows = watch(experiment)
-    _, never = watch(tiny("defense.name=fedavg", "rounds=4", "attack.poison_ratio=0.0"))
+    records, rows = record_updates(experiment)
+    _, never = record_updates(tiny("defense.name=fedavg", "rounds=4", "attack.poison_ratio=0.0"))
     assert [any(record["malicious"]) for record in records] == [False, True, True, False]
     assert torch.equal(rows[0], never[0])
     assert not torch.equal(rows[1], never[1])

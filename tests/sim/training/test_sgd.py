@@ -21,31 +21,31 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def model() -> torch.nn.Module:
+def build_model() -> torch.nn.Module:
     return models.build_model("cnn-quarter", (1, 28, 28), 10, stream(0, "model"))
 
 
-def base() -> Tensor:
-    tensors = dict(model().named_parameters())
+def build_base() -> Tensor:
+    tensors = dict(build_model().named_parameters())
     return Layout.from_tensors(tensors).flatten(tensors).detach()
 
 
-def samples(count: int) -> tuple[Tensor, Tensor]:
+def make_samples(count: int) -> tuple[Tensor, Tensor]:
     rng = stream(0, "samples")
     return torch.randn(count, 1, 28, 28, generator=rng), torch.randint(10, (count,), generator=rng)
 
 
-def trained(trainer: Trainer, count: int, seed: int = 0) -> Tensor:
-    trainer.load(base())
-    trainer.train(*samples(count), 0.01, stream(seed, "client"))
+def train_once(trainer: Trainer, count: int, seed: int = 0) -> Tensor:
+    trainer.load(build_base())
+    trainer.train(*make_samples(count), 0.01, stream(seed, "client"))
     return trainer.read_row()
 
 
-def with_torch_optim(count: int) -> Tensor:
-    """The same training as a textbook has it."""
-    plain = model().to(memory_format=torch.channels_last)
+def train_with_torch_optim(count: int) -> Tensor:
+    """Train in the textbook way, with torch.optim.SGD."""
+    plain = build_model().to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    inputs, labels = samples(count)
+    inputs, labels = make_samples(count)
     rng = stream(0, "client")
     for _ in range(SETTINGS.epochs):
         order = torch.randperm(count, generator=rng)
@@ -58,15 +58,15 @@ def with_torch_optim(count: int) -> Tensor:
 
 @pytest.mark.parametrize("count", [7, 40, 43])
 def test_training_is_torch_s_sgd_to_the_last_bit(count: int) -> None:
-    assert torch.equal(trained(Trainer(model(), SETTINGS), count), with_torch_optim(count))
+    assert torch.equal(train_once(Trainer(build_model(), SETTINGS), count), train_with_torch_optim(count))
 
 
 def test_nothing_is_left_of_the_client_before() -> None:
-    trainer = Trainer(model(), SETTINGS)
-    first = trained(trainer, 23)
-    trained(trainer, 40, seed=1)
-    assert torch.equal(trained(trainer, 23), first)
-    assert not torch.equal(trained(trainer, 23, seed=1), first)
+    trainer = Trainer(build_model(), SETTINGS)
+    first = train_once(trainer, 23)
+    train_once(trainer, 40, seed=1)
+    assert torch.equal(train_once(trainer, 23), first)
+    assert not torch.equal(train_once(trainer, 23, seed=1), first)
 
 
 def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone() -> None:
@@ -89,9 +89,9 @@ def test_dropout_follows_the_clients_seed_and_leaves_the_global_generator_alone(
 
 
 def test_a_row_comes_back_as_it_was_loaded() -> None:
-    trainer = Trainer(model(), SETTINGS)
-    trainer.load(base())
-    assert torch.equal(trainer.read_row(), base())
+    trainer = Trainer(build_model(), SETTINGS)
+    trainer.load(build_base())
+    assert torch.equal(trainer.read_row(), build_base())
     assert trainer.read_row().data_ptr() != trainer.weights.data_ptr()
 
 

@@ -45,7 +45,14 @@ class LocalTraining:
         attacks = self.federation.is_attacking(client, round)
         rng = stream(self.federation.experiment.seed, "client", client, "round", round)
         if attacks and isinstance(self.federation.attack, TrainingAttack):
-            session = SimulatedSession(self.federation, self.trainer, base, buffers, client, round)
+            session = SimulatedSession(
+                federation=self.federation,
+                trainer=self.trainer,
+                base=base,
+                buffers=buffers,
+                client=client,
+                round=round,
+            )
             row = session.compute_update(self.federation.attack.train(session))
             return Reply(row, None, self.trainer.copy_buffers())
         if not self.defended or attacks:

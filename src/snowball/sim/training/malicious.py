@@ -16,7 +16,7 @@ from snowball.sim.training.sgd import StepHooks, Trainer
 from snowball.updates import sum_squares
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class SimulatedSession:
     """The simulator's `LocalSession` of a malicious client in one round; rows are in the trainer's order."""
 
