@@ -22,8 +22,8 @@ from pfl.model.pytorch import PyTorchModel  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.baselines.plain import plainly
-from benchmarks.measuring.timing import one_thread
+from benchmarks.baselines.plain import use_torch_gru
+from benchmarks.measuring.timing import use_one_thread
 from snowball.records.checkpoint import RunState
 from snowball.sim.federation import Federation
 
@@ -56,7 +56,7 @@ class Pfl:
         order = cycle(range(len(users)))
         data = FederatedDataset(users.__getitem__, lambda: next(order))
         self.backend = SimulatedBackend(data, data)
-        learner = Learner(plainly(federation.build_model()))
+        learner = Learner(use_torch_gru(federation.build_model()))
         local = partial(torch.optim.SGD, momentum=settings.momentum, weight_decay=settings.weight_decay)
         self.model = PyTorchModel(learner, local, torch.optim.SGD(learner.parameters(), lr=1.0))
         self.algorithm = FederatedAveraging()
@@ -78,5 +78,5 @@ class Pfl:
             central_num_iterations=1, evaluation_frequency=1, train_cohort_size=len(cohort), val_cohort_size=0
         )
         context = CentralContext(round, False, len(cohort), Population.TRAIN, parameters, self.training, seed=round)
-        with one_thread():
+        with use_one_thread():
             self.backend.gather_results(self.model, self.algorithm, central_context=context)

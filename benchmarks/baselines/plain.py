@@ -31,7 +31,7 @@ class PlainGru(TextGRU):
         return scores
 
 
-def plainly(model: nn.Module) -> nn.Module:
+def use_torch_gru(model: nn.Module) -> nn.Module:
     """A copy of a model that runs as torch has it."""
     model = deepcopy(model)
     if isinstance(model, TextGRU):
@@ -50,13 +50,13 @@ class Recipe:
     weight_decay: float
 
 
-def shuffled(samples: TensorDataset, batch: int) -> Batches:
+def shuffle_batches(samples: TensorDataset, batch: int) -> Batches:
     """What gives a client's batches, in a new order whenever it is gone through."""
     return DataLoader(samples, batch_size=batch, shuffle=True)
 
 
 def train_client(
-    model: nn.Module, weights: Weights, samples: TensorDataset, recipe: Recipe, loader: Loader = shuffled
+    model: nn.Module, weights: Weights, samples: TensorDataset, recipe: Recipe, loader: Loader = shuffle_batches
 ) -> Weights:
     """What a client's training makes of the global weights."""
     model.load_state_dict(weights)
@@ -74,18 +74,22 @@ def train_client(
 
 
 def train_cohort(
-    model: nn.Module, weights: Weights, cohort: Iterable[TensorDataset], recipe: Recipe, loader: Loader = shuffled
+    model: nn.Module,
+    weights: Weights,
+    cohort: Iterable[TensorDataset],
+    recipe: Recipe,
+    loader: Loader = shuffle_batches,
 ) -> list[Weights]:
     """Train one client after the other."""
     return [train_client(model, weights, samples, recipe, loader) for samples in cohort]
 
 
-def differences(weights: Weights, trained: Sequence[Weights], layer: str) -> Tensor:
+def compute_differences(weights: Weights, trained: Sequence[Weights], layer: str) -> Tensor:
     """(K, d) what the clients changed in one layer."""
     return torch.stack([(local[layer] - weights[layer]).flatten() for local in trained])
 
 
-def average(trained: Sequence[Weights], examples: Sequence[int], elected: Iterable[int]) -> Weights:
+def average_weights(trained: Sequence[Weights], examples: Sequence[int], elected: Iterable[int]) -> Weights:
     """The mean of the elected clients' weights, by their examples."""
     chosen = list(elected)
     total = sum(examples[client] for client in chosen)
@@ -96,7 +100,7 @@ def average(trained: Sequence[Weights], examples: Sequence[int], elected: Iterab
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, weights: Weights, samples: TensorDataset) -> float:
+def measure_accuracy(model: nn.Module, weights: Weights, samples: TensorDataset) -> float:
     """The share of samples that a model with these weights labels right."""
     model.load_state_dict(weights)
     model.eval()

@@ -44,27 +44,27 @@ class Votes:
     clarity: list[Floats]
 
 
-def bottom_up(layers: Sequence[Floats], clusters: int) -> Votes:
+def elect_bottom_up(layers: Sequence[Floats], clusters: int) -> Votes:
     """Let every row of every (K, d) layer vote for the rows it shares a cluster with."""
-    ballots = [layer_ballots(np.asarray(layer, dtype=np.float64), clusters) for layer in layers]
-    per_layer: list[Floats] = [min_max(clarity) @ votes for votes, clarity in ballots]
+    ballots = [cast_ballots(np.asarray(layer, dtype=np.float64), clusters) for layer in layers]
+    per_layer: list[Floats] = [scale_to_unit(clarity) @ votes for votes, clarity in ballots]
     return Votes(np.sum(per_layer, axis=0), per_layer, [clarity for _, clarity in ballots])
 
 
-def layer_ballots(rows: Floats, clusters: int) -> tuple[Floats, Floats]:
+def cast_ballots(rows: Floats, clusters: int) -> tuple[Floats, Floats]:
     """One K-means a voter: the (K voters, K rows) votes as 0 and 1, and the (K,) clarity of each ballot."""
     count = len(rows)
     clusters = min(max(clusters, 2), count - 1)
     votes, clarity = np.zeros((count, count)), np.zeros(count)
     for voter in range(count):
         differences = rows[voter] - rows  # (K, d)
-        labels = cluster(differences, voter, clusters)
+        labels = cluster_rows(differences, voter, clusters)
         votes[voter] = labels == labels[voter]
         clarity[voter] = calinski_harabasz_score(differences, labels)
     return votes, clarity
 
 
-def cluster(differences: Floats, voter: int, clusters: int) -> NDArray[np.integer]:
+def cluster_rows(differences: Floats, voter: int, clusters: int) -> NDArray[np.integer]:
     """The (K,) cluster labels of a K-means started from the voter, at zero, and from the rows farthest from it."""
     distances = np.linalg.norm(differences, axis=1)
     distances[voter] = -np.inf  # the voter is a start already
@@ -74,13 +74,13 @@ def cluster(differences: Floats, voter: int, clusters: int) -> NDArray[np.intege
     return np.asarray(means.fit_predict(differences))
 
 
-def min_max(scores: Floats) -> Floats:
+def scale_to_unit(scores: Floats) -> Floats:
     """The scores scaled to [0, 1]; equal scores all weigh 1."""
     spread = scores.max() - scores.min()
     return (scores - scores.min()) / spread if spread else np.ones_like(scores)
 
 
-def selectees(totals: Floats, count: int) -> list[int]:
+def choose_selectees(totals: Floats, count: int) -> list[int]:
     """The rows with most votes, most first; totals equal to 1e-9 tie, and ties go to the lower index."""
     order = np.argsort(-np.round(totals, 9), kind="stable")
     return [int(row) for row in order[:count]]
@@ -130,12 +130,12 @@ class VAE(nn.Module):
         return sum(errors) / LATENT_SAMPLES
 
 
-def ordered_differences(rows: Tensor) -> Tensor:
+def compute_differences(rows: Tensor) -> Tensor:
     """The (n (n - 1), d) differences of every row to every other (the paper's U)."""
     return torch.stack([rows[i] - rows[j] for i in range(len(rows)) for j in range(len(rows)) if i != j])
 
 
-def train(vae: VAE, differences: Tensor, epochs: int) -> None:
+def train_vae(vae: VAE, differences: Tensor, epochs: int) -> None:
     """Fit the auto-encoder to these differences, with an optimiser that knows nothing of earlier calls."""
     inputs = torch.sigmoid(differences)
     optimizer = torch.optim.Adam(vae.parameters(), lr=1e-3)
@@ -146,13 +146,13 @@ def train(vae: VAE, differences: Tensor, epochs: int) -> None:
             optimizer.step()
 
 
-def candidate_error(vae: VAE, elected: Tensor, candidate: Tensor) -> float:
+def score_candidate(vae: VAE, elected: Tensor, candidate: Tensor) -> float:
     """How badly a candidate's differences to the elected rows, in both directions, are reconstructed."""
     differences = [sign * (row - candidate) for row in elected for sign in (1, -1)]
     return sum(vae.error(difference) for difference in differences) / len(differences)
 
 
-def grow(count: int, first: Sequence[int], target: int, step: int, score: Score) -> list[int]:
+def grow_elected(count: int, first: Sequence[int], target: int, step: int, score: Score) -> list[int]:
     """Elect the `step` rows of lowest score, again and again, until `target` of `count` rows are elected."""
     elected, target = list(first), min(target, count)
     while len(elected) < target:
@@ -162,7 +162,7 @@ def grow(count: int, first: Sequence[int], target: int, step: int, score: Score)
     return elected
 
 
-def top_down(
+def elect_top_down(
     rows: Tensor,
     first: Sequence[int],
     target: int,
@@ -176,10 +176,10 @@ def top_down(
 ) -> list[int]:
     """Grow the selectees to `target` of the (K, d) rows; returns who is elected, in the order of election."""
     vae = VAE(rows.shape[1], hidden, latent, generator)
-    train(vae, ordered_differences(rows[list(first)]), first_epochs)
+    train_vae(vae, compute_differences(rows[list(first)]), first_epochs)
 
     def score(elected: list[int], candidates: list[int]) -> list[float]:
-        train(vae, ordered_differences(rows[elected]), tune_epochs)
-        return [candidate_error(vae, rows[elected], rows[candidate]) for candidate in candidates]
+        train_vae(vae, compute_differences(rows[elected]), tune_epochs)
+        return [score_candidate(vae, rows[elected], rows[candidate]) for candidate in candidates]
 
-    return grow(len(rows), first, target, step, score)
+    return grow_elected(len(rows), first, target, step, score)

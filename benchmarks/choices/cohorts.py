@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from snowball.records.summary import summarise_rounds
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -32,7 +32,7 @@ DEFENSES: dict[str, dict[str, Any]] = {
 }
 
 
-def cases() -> Iterator[tuple[int, str, int]]:
+def list_cases() -> Iterator[tuple[int, str, int]]:
     """Sites, defense and seed of every run; clusters need more sites than there are of them."""
     for sites in SITES:
         for name, settings in DEFENSES.items():
@@ -40,7 +40,7 @@ def cases() -> Iterator[tuple[int, str, int]]:
                 yield from ((sites, name, seed) for seed in SEEDS)
 
 
-def play(case: tuple[int, str, int]) -> dict[str, Any]:
+def run_case(case: tuple[int, str, int]) -> dict[str, Any]:
     """One run's headline."""
     torch.set_num_threads(1)
     sites, name, seed = case
@@ -64,10 +64,10 @@ def main() -> None:
     """Run every case on two processes and print all headlines."""
     with get_context("forkserver").Pool(2) as pool:
         results = []
-        for result in pool.imap(play, list(cases())):
+        for result in pool.imap(run_case, list(list_cases())):
             results.append(result)
             print(json.dumps(result), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), "runs": results}, indent=1))
+    print(json.dumps({"machine": describe_machine(), "runs": results}, indent=1))
 
 
 if __name__ == "__main__":

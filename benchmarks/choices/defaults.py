@@ -17,8 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from benchmarks.inputs.rounds import WORLDS, Round, read
-from benchmarks.measuring.machine import describe
+from benchmarks.inputs.rounds import WORLDS, Round, read_rounds
+from benchmarks.measuring.machine import describe_machine
 from snowball.defenses import Context, Snowball, SnowballMinus
 from snowball.records.rounds import compute_error_rates
 
@@ -30,14 +30,14 @@ JUDGED = (4, 8, 9, 20)
 """Rounds that the judges are compared in: the published one takes a minute each."""
 
 
-def elected(rounds: list[Round], defense: SnowballMinus) -> Tensor:
+def elect_rounds(rounds: list[Round], defense: SnowballMinus) -> Tensor:
     """Who is elected, all rounds in a row; the number of clusters, if it is to be found, is the first round's."""
     state = defense(rounds[0].updates, Context(round=1)).state
     verdicts = [defense(taken.updates, Context(round=taken.number, state=state)) for taken in rounds]
     return torch.cat([verdict.elected for verdict in verdicts])
 
 
-def count(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
+def count_errors(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
     """How many of the elected are infected, and both error rates."""
     infected = torch.cat([taken.infected for taken in rounds])
     false_positive, false_negative = compute_error_rates(infected.tolist(), chosen.tolist())
@@ -45,47 +45,49 @@ def count(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
     return found | {"fpr": false_positive, "fnr": false_negative}
 
 
-def floors(rounds: list[Round]) -> dict[str, Any]:
+def compare_floors(rounds: list[Round]) -> dict[str, Any]:
     """The bottom-up election with each floor, and how many selectees are others than with none."""
-    chosen = {floor: elected(rounds, SnowballMinus(ballot_floor=floor)) for floor in FLOORS}
+    chosen = {floor: elect_rounds(rounds, SnowballMinus(ballot_floor=floor)) for floor in FLOORS}
     return {
-        str(floor): count(rounds, mask) | {"changed": int((mask & ~chosen[0.0]).sum())}
+        str(floor): count_errors(rounds, mask) | {"changed": int((mask & ~chosen[0.0]).sum())}
         for floor, mask in chosen.items()
     }
 
 
-def clusters(rounds: list[Round]) -> dict[str, Any]:
+def compare_clusters(rounds: list[Round]) -> dict[str, Any]:
     """The bottom-up election with each number of clusters that there are updates enough for."""
     possible = [number for number in CLUSTERS if number == "gap" or number < len(rounds[0].updates)]
-    return {str(number): count(rounds, elected(rounds, SnowballMinus(clusters=number))) for number in possible}
+    return {
+        str(number): count_errors(rounds, elect_rounds(rounds, SnowballMinus(clusters=number))) for number in possible
+    }
 
 
-def by_round(rounds: list[Round]) -> dict[str, Any]:
+def count_by_round(rounds: list[Round]) -> dict[str, Any]:
     """The bottom-up election with the defaults, round by round."""
-    masks = elected(rounds, SnowballMinus()).split(len(rounds[0].updates))
-    return {str(taken.number): count([taken], mask) for taken, mask in zip(rounds, masks, strict=True)}
+    masks = elect_rounds(rounds, SnowballMinus()).split(len(rounds[0].updates))
+    return {str(taken.number): count_errors([taken], mask) for taken, mask in zip(rounds, masks, strict=True)}
 
 
-def found(rounds: list[Round]) -> list[int]:
+def find_clusters(rounds: list[Round]) -> list[int]:
     """How many clusters the Gap statistic finds in the first round, with several seeds."""
     return [int(SnowballMinus()(rounds[0].updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in SEEDS]
 
 
-def judges(rounds: list[Round]) -> dict[str, Any]:
+def compare_judges(rounds: list[Round]) -> dict[str, Any]:
     """Both elections, the second by each judge."""
     chosen = [taken for taken in rounds if taken.number in (1, *JUDGED)]
     later = [taken for taken in rounds if taken.number in JUDGED]
-    masks = {judge: elected(chosen, Snowball(judge=judge, grow_after=1)) for judge in JUDGES}
+    masks = {judge: elect_rounds(chosen, Snowball(judge=judge, grow_after=1)) for judge in JUDGES}
     skipped = len(chosen[0].updates)
-    return {judge: count(later, mask[skipped:]) for judge, mask in masks.items()}
+    return {judge: count_errors(later, mask[skipped:]) for judge, mask in masks.items()}
 
 
 TABLES: dict[str, Callable[[list[Round]], Any]] = {
-    "floors": floors,
-    "clusters": clusters,
-    "rounds": by_round,
-    "found": found,
-    "judges": judges,
+    "floors": compare_floors,
+    "clusters": compare_clusters,
+    "rounds": count_by_round,
+    "found": find_clusters,
+    "judges": compare_judges,
 }
 
 
@@ -96,12 +98,12 @@ def main(folder: Path) -> None:
     for world in WORLDS:
         if not (folder / f"{world}.safetensors").exists():
             continue
-        rounds = list(read(folder / f"{world}.safetensors"))
+        rounds = list(read_rounds(folder / f"{world}.safetensors"))
         for name, table in TABLES.items():
             if name != "judges" or len(rounds[0].updates) >= 50:
                 results[name][world] = table(rounds)
                 print(world, name, json.dumps(results[name][world]), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), **results}, indent=1))
+    print(json.dumps({"machine": describe_machine(), **results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import get_args
 from safetensors.torch import load_file
 
 from benchmarks.files import GOLDEN
-from benchmarks.measuring.timing import one_thread
+from benchmarks.measuring.timing import use_one_thread
 from snowball.defenses import Context, SnowballMinus
 from snowball.defenses.snowball.gap import GapRule
 from snowball.updates import Updates
@@ -19,14 +19,14 @@ RANGES = ((2, 15), (3, 15))
 SEEDS = range(6)
 
 
-def stored(name: str) -> Updates:
+def read_round(name: str) -> Updates:
     """The voting layers of a round of tests/golden."""
     prefix = f"{name}/layer/"
     tensors = {key: tensor for key, tensor in load_file(GOLDEN).items() if key.startswith(prefix)}
     return Updates.from_layers({key.removeprefix(prefix): tensor for key, tensor in tensors.items()})
 
 
-def find(updates: Updates, least: int, most: int, rule: GapRule, seeds: Sequence[int] = SEEDS) -> list[float]:
+def find_clusters(updates: Updates, least: int, most: int, rule: GapRule, seeds: Sequence[int] = SEEDS) -> list[float]:
     """The clusters that each seed finds."""
     defense = SnowballMinus(gap_from=least, gap_to=most, gap_rule=rule)
     return [float(defense(updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in seeds]
@@ -34,11 +34,13 @@ def find(updates: Updates, least: int, most: int, rule: GapRule, seeds: Sequence
 
 def main() -> None:
     """Print a line for every round, range and rule."""
-    with one_thread():
+    with use_one_thread():
         for name in ROUNDS:
             for least, most in RANGES:
                 for rule in get_args(GapRule):
-                    found = ", ".join(f"{clusters:.0f}" for clusters in find(stored(name), least, most, rule))
+                    found = ", ".join(
+                        f"{clusters:.0f}" for clusters in find_clusters(read_round(name), least, most, rule)
+                    )
                     print(f"{name} [{least}, {most}] {rule}: {found}")
 
 

@@ -28,8 +28,8 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from benchmarks.files import GOLDEN
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.timing import one_thread
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.timing import use_one_thread
 from snowball.defenses import Context, SnowballMinus
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import voting_layers
@@ -63,7 +63,7 @@ class Round:
     selectees: Tensor  # (n,) bool
 
 
-def play(last: int, assignments: Sequence[str]) -> Round:
+def simulate_round(last: int, assignments: Sequence[str]) -> Round:
     """Simulate up to a round."""
     kept: dict[str, Any] = {}
 
@@ -82,7 +82,7 @@ def play(last: int, assignments: Sequence[str]) -> Round:
     return Round(kept["updates"], kept["infected"], chosen)
 
 
-def stored(name: str) -> Round:
+def read_stored_round(name: str) -> Round:
     """A round of tests/golden, with the selectees that the paper's settings elect."""
     tensors = load_file(GOLDEN)
     prefix, infected = f"{name}/layer/", tensors[f"{name}/infected"]
@@ -92,7 +92,7 @@ def stored(name: str) -> Round:
     return Round(updates, infected, elected)
 
 
-def learn(taken: Round, judge: str, learned: str, settings: VAESettings, repeat: int) -> tuple[VAE, Tensor, Tensor]:
+def train_vae(taken: Round, judge: str, learned: str, settings: VAESettings, repeat: int) -> tuple[VAE, Tensor, Tensor]:
     """A VAE, what it has learned (m, d), and what there is to score of each candidate (c, s, d)."""
     rng = stream(0, "latent", judge, learned, repeat)
     made = JUDGES[judge](taken.updates, taken.updates.layout.names, settings, rng)
@@ -106,53 +106,53 @@ def learn(taken: Round, judge: str, learned: str, settings: VAESettings, repeat:
     return vae, known, asked
 
 
-def measure(taken: Round, judge: str, learned: str, settings: VAESettings, repeats: int = REPEATS) -> Case:
+def measure_vaes(taken: Round, judge: str, learned: str, settings: VAESettings, repeats: int = REPEATS) -> Case:
     """How well several VAEs tell infected candidates from benign ones."""
     infected = taken.infected[~taken.selectees]
     by_code, by_error = [], []
     for repeat in range(repeats):
-        vae, known, asked = learn(taken, judge, learned, settings, repeat)
+        vae, known, asked = train_vae(taken, judge, learned, settings, repeat)
         every = asked.flatten(0, 1)
         apart = (vae.codes(every).double() - vae.codes(known).double().mean(0)).square().sum(1)
-        by_code.append(auc(infected, apart.view(asked.shape[:2]).mean(1)))
-        by_error.append(auc(infected, vae.errors(every).view(asked.shape[:2]).mean(1)))
+        by_code.append(compute_auc(infected, apart.view(asked.shape[:2]).mean(1)))
+        by_error.append(compute_auc(infected, vae.errors(every).view(asked.shape[:2]).mean(1)))
     return {"judge": judge, "learned": learned, "code_auc": by_code, "error_auc": by_error}
 
 
-def auc(infected: Tensor, scores: Tensor) -> float:
+def compute_auc(infected: Tensor, scores: Tensor) -> float:
     """The chance that an infected candidate scores higher than a benign one."""
     return float(roc_auc_score(infected.numpy(), scores.numpy()))
 
 
-def without_vae(taken: Round) -> float:
+def measure_distance(taken: Round) -> float:
     """The AUC of the mean squared distance to the selectees."""
     rows = taken.updates.values.double()
     apart = torch.cdist(rows[~taken.selectees], rows[taken.selectees]).square().mean(1)
-    return auc(taken.infected[~taken.selectees], apart)
+    return compute_auc(taken.infected[~taken.selectees], apart)
 
 
-def result_of(taken: Round, settings: VAESettings, repeats: int = REPEATS) -> dict[str, Any]:
+def measure_round(taken: Round, settings: VAESettings, repeats: int = REPEATS) -> dict[str, Any]:
     """All that is measured of a round."""
     return {
         "clients": len(taken.infected),
         "infected": int(taken.infected.sum()),
         "selectees": int(taken.selectees.sum()),
         "infected_selectees": int((taken.infected & taken.selectees).sum()),
-        "distance_auc": without_vae(taken),
-        "cases": [measure(taken, judge, learned, settings, repeats) for judge, learned in CASES],
+        "distance_auc": measure_distance(taken),
+        "cases": [measure_vaes(taken, judge, learned, settings, repeats) for judge, learned in CASES],
     }
 
 
-def rounds() -> dict[str, dict[str, Any]]:
+def measure_rounds() -> dict[str, dict[str, Any]]:
     """Both rounds, where each is from and what is measured of it."""
     settings = VAESettings()
-    with one_thread():
-        played, kept = play(LAST, ASSIGNMENTS), stored(STORED)
+    with use_one_thread():
+        played, kept = simulate_round(LAST, ASSIGNMENTS), read_stored_round(STORED)
         return {
-            "MNIST": {"of": f"round {LAST} of cpu/mnist, {', '.join(ASSIGNMENTS)}", **result_of(played, settings)},
-            "Fashion": {"of": f"{STORED} of tests/golden", **result_of(kept, settings)},
+            "MNIST": {"of": f"round {LAST} of cpu/mnist, {', '.join(ASSIGNMENTS)}", **measure_round(played, settings)},
+            "Fashion": {"of": f"{STORED} of tests/golden", **measure_round(kept, settings)},
         }
 
 
 if __name__ == "__main__":
-    print(json.dumps({"machine": describe(), "rounds": rounds()}, indent=1))
+    print(json.dumps({"machine": describe_machine(), "rounds": measure_rounds()}, indent=1))

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.inputs.rounds import Round, capture, kept_rounds
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.timing import one_thread
+from benchmarks.inputs.rounds import Round, capture_rounds, parse_rounds
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.timing import use_one_thread
 from snowball.defenses import Context, Snowball
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.records.presets import describe_presets
@@ -29,7 +29,7 @@ ROUNDS = (4, 8)
 COMPARED: tuple[Literal["distance", "vae"], ...] = ("distance", "vae")
 
 
-def compare(taken: Round, snowball: Snowball) -> dict[str, Any]:
+def compare_judges(taken: Round, snowball: Snowball) -> dict[str, Any]:
     """Both judges in the same round, after the same bottom-up election."""
     updates, scores, elected = taken.updates, [], {}
     for name in COMPARED:
@@ -52,12 +52,12 @@ def main() -> None:
     cases = []
     for preset in (name for name in describe_presets() if name.startswith("cpu/")):
         snowball = load_experiment(preset).defense.build()
-        tensors = capture(load_experiment(preset, ["defense.name=ideal"]), ROUNDS)
-        with one_thread():
-            for taken in kept_rounds(tensors):
-                cases.append({"data": preset.removeprefix("cpu/"), **compare(taken, snowball)})
+        tensors = capture_rounds(load_experiment(preset, ["defense.name=ideal"]), ROUNDS)
+        with use_one_thread():
+            for taken in parse_rounds(tensors):
+                cases.append({"data": preset.removeprefix("cpu/"), **compare_judges(taken, snowball)})
                 print(json.dumps(cases[-1]), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), "cases": cases}, indent=1))
+    print(json.dumps({"machine": describe_machine(), "cases": cases}, indent=1))
 
 
 if __name__ == "__main__":

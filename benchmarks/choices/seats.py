@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.files import RESULTS, read_result
-from benchmarks.inputs.rounds import Round, capture, kept_rounds
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.timing import one_thread
+from benchmarks.inputs.rounds import Round, capture_rounds, parse_rounds
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.timing import use_one_thread
 from snowball.defenses import Context, Snowball, SnowballMinus
 from snowball.sim.presets import load_experiment
 from snowball.sim.round_record import measure_distances
@@ -46,7 +46,7 @@ CASES = {
 """By what a case is called."""
 
 
-def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
+def count_seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
     """The bottom-up election of a round, and how its updates lie."""
     elect = SnowballMinus(snowball.clusters, first_share=snowball.first_share, ballot_floor=snowball.ballot_floor)
     elected = elect(taken.updates, Context(round=1)).elected
@@ -61,12 +61,12 @@ def seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
     }
 
 
-def play(name: str) -> dict[str, Any]:
+def run_case(name: str) -> dict[str, Any]:
     """The elections of a case."""
     preset, changes, rounds = CASES[name]
-    tensors = capture(load_experiment(preset, ["defense.name=ideal", *changes]), rounds)
-    with one_thread():
-        held = [seats(taken, load_experiment(preset).defense.build()) for taken in kept_rounds(tensors)]
+    tensors = capture_rounds(load_experiment(preset, ["defense.name=ideal", *changes]), rounds)
+    with use_one_thread():
+        held = [count_seats(taken, load_experiment(preset).defense.build()) for taken in parse_rounds(tensors)]
     found = {"name": name, "preset": preset, "changes": changes, "rounds": held}
     print(json.dumps(found), file=sys.stderr, flush=True)
     return found
@@ -79,9 +79,9 @@ def main() -> None:
     only = parser.parse_args().only
     kept = {case["name"]: case for case in read_result("seats")["cases"]} if only else {}
     wanted = [name for name in CASES if only in (None, name) or name in kept]
-    cases = [play(name) if only in (None, name) else kept[name] for name in wanted]
+    cases = [run_case(name) if only in (None, name) else kept[name] for name in wanted]
     (RESULTS / "seats.json").write_text(
-        json.dumps({"machine": describe(), "cases": cases}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"machine": describe_machine(), "cases": cases}, indent=1) + "\n", encoding="utf-8"
     )
 
 

@@ -10,7 +10,7 @@ from snowball.rng import numpy_stream
 CLIENTS, SEEDS = 200, range(3)
 
 
-def describe(parts: Parts, labels: torch.Tensor) -> tuple[float, float, float]:
+def describe_split(parts: Parts, labels: torch.Tensor) -> tuple[float, float, float]:
     """Mean label entropy in nats, mean classes per client, and the standard deviation of the clients' sizes."""
     counts = np.array([labels[part].bincount(minlength=10).numpy() for part in parts])
     shares = counts / counts.sum(1, keepdims=True)
@@ -25,7 +25,7 @@ def main() -> None:
         for alpha in (0.5, 1.0):
             for seed in SEEDS:
                 parts = PARTITIONS[name](labels, CLIENTS, numpy_stream(seed), alpha)
-                entropy, classes, deviation = describe(parts, labels)
+                entropy, classes, deviation = describe_split(parts, labels)
                 print(f"{name} alpha={alpha:g} seed={seed}: {entropy:.2f} nats, {classes:.1f} classes, {deviation:.0f}")
 
 

@@ -19,7 +19,7 @@ from snowball.data.text import NO_WORD, TOKENISERS
 SETS, PARTS = ("sent140", "sent140-users"), ("train", "test")
 
 
-def measure(name: str) -> list[Case]:
+def measure_set(name: str) -> list[Case]:
     """Both splits of a set."""
     datasets = [load_dataset(name, tokeniser) for tokeniser in TOKENISERS]
     location = locate_dataset(name)
@@ -28,12 +28,12 @@ def measure(name: str) -> list[Case]:
     for part, source in zip(PARTS, list_sources(location.path), strict=True):
         splits = [getattr(dataset, part) for dataset in datasets]
         texts = [text for _, _, text in read_tweets(*source)]
-        found = {"found": [found_share(split) for split in splits], "moved": moved_share(splits[0])}
-        cases.append({"name": name, "part": part, "texts": len(texts), **found, **compare(texts)})
+        found = {"found": [compute_found_share(split) for split in splits], "moved": compute_moved_share(splits[0])}
+        cases.append({"name": name, "part": part, "texts": len(texts), **found, **compare_tokenisers(texts)})
     return cases
 
 
-def moved_share(split: Split) -> float:
+def compute_moved_share(split: Split) -> float:
     """The share of texts whose last word is not the last that has a vector."""
     return float((find_ends(split.inputs != NO_WORD) != find_ends(split.inputs > NO_WORD)).double().mean())
 
@@ -43,12 +43,12 @@ def find_ends(is_word: Tensor) -> Tensor:
     return (torch.arange(is_word.shape[1]) * is_word).amax(1)
 
 
-def found_share(split: Split) -> float:
+def compute_found_share(split: Split) -> float:
     """The share of words that have a vector."""
     return int((split.inputs > NO_WORD).sum()) / int((split.inputs != NO_WORD).sum())
 
 
-def compare(texts: Sequence[str]) -> Case:
+def compare_tokenisers(texts: Sequence[str]) -> Case:
     """Words a text by each tokeniser, the share of texts with other words, and of those with another number of them."""
     cut = [[split(text) for split in TOKENISERS.values()] for text in texts]
     words = [sum(map(len, cuts)) / len(texts) for cuts in zip(*cut, strict=True)]
@@ -57,4 +57,6 @@ def compare(texts: Sequence[str]) -> Case:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"cases": [case for name in SETS if locate_dataset(name) for case in measure(name)]}, indent=1))
+    print(
+        json.dumps({"cases": [case for name in SETS if locate_dataset(name) for case in measure_set(name)]}, indent=1)
+    )

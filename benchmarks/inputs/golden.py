@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.baselines.reference import bottom_up
+from benchmarks.baselines.reference import elect_bottom_up
 from benchmarks.files import GOLDEN
-from benchmarks.inputs.rounds import WORLDS, read
+from benchmarks.inputs.rounds import WORLDS, read_rounds
 
 CLUSTERS = 11
 CHOSEN = {"mnist-cba": (1, 6, 20), "mnist-k20-4-s1": (1, 12), "fashion-cba": (9,), "mnist-paper": (4,)}
@@ -24,12 +24,12 @@ def main(folder: Path) -> None:
     """Choose the rounds, judge them the plain way, store both."""
     kept: dict[str, torch.Tensor] = {}
     for world, numbers in CHOSEN.items():
-        for taken in read(folder / f"{world}.safetensors"):
+        for taken in read_rounds(folder / f"{world}.safetensors"):
             if taken.number not in numbers:
                 continue
             updates, prefix = taken.updates, f"{world}/{taken.number}"
             layers = [updates.values[:, columns].numpy() for columns in updates.layout.columns.values()]
-            votes = bottom_up(layers, CLUSTERS)
+            votes = elect_bottom_up(layers, CLUSTERS)
             kept[f"{prefix}/infected"] = taken.infected
             kept[f"{prefix}/votes"] = torch.from_numpy(votes.totals)
             for name, shape in zip(updates.layout.names, updates.layout.shapes, strict=True):

@@ -92,7 +92,7 @@ class Round:
     infected: torch.Tensor  # (n,) bool
 
 
-def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -> dict[str, torch.Tensor]:
+def capture_rounds(experiment: Experiment, rounds: Collection[int], workers: int = 2) -> dict[str, torch.Tensor]:
     """Simulate up to the last of some rounds, and keep these as flat tensors named round/what."""
     kept: dict[str, torch.Tensor] = {}
 
@@ -113,7 +113,7 @@ def capture(experiment: Experiment, rounds: Collection[int], workers: int = 2) -
     return kept
 
 
-def kept_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
+def parse_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
     """The rounds that were captured, first to last."""
     for number in sorted({int(name.split("/")[0]) for name in tensors}):
         prefix = f"{number}/layer/"
@@ -124,9 +124,9 @@ def kept_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
         yield Round(number, updates, torch.tensor([infected[client] for client in updates.clients]))
 
 
-def read(file: Path) -> Iterator[Round]:
+def read_rounds(file: Path) -> Iterator[Round]:
     """The rounds of a world's file, first to last."""
-    return kept_rounds(load_file(file))
+    return parse_rounds(load_file(file))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> None:
         file = options.folder / f"{name}.safetensors"
         if not file.exists():
             start = time.perf_counter()
-            save_file(capture(Experiment.parse(WORLDS[name].settings()), WORLDS[name].rounds), file)
+            save_file(capture_rounds(Experiment.parse(WORLDS[name].settings()), WORLDS[name].rounds), file)
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
 
 

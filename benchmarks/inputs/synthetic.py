@@ -21,7 +21,7 @@ SCALE = 1e-2
 """Standard deviation of a row's elements, roughly: that of a real round."""
 
 
-def client_factors(clients: int) -> NDArray[np.float32]:
+def make_factors(clients: int) -> NDArray[np.float32]:
     """(K, 12) what each client's row is a mix of: the common direction, its classes' share, the infected's offset."""
     generator = numpy_stream(SEED, "benchmark", "clients", clients)
     shares = generator.dirichlet(np.full(CLASSES, 0.5), clients) - 1 / CLASSES
@@ -38,7 +38,7 @@ def make_columns(factors: NDArray[np.float32], width: int, generator: np.random.
 
 def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
     """A round's rows, one (K, ...) tensor a layer."""
-    factors = client_factors(clients)
+    factors = make_factors(clients)
     generator = numpy_stream(SEED, "benchmark", "columns", clients)
     return {
         name: torch.from_numpy(make_columns(factors, prod(shape), generator)).view(clients, *shape)
@@ -46,7 +46,7 @@ def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
     }
 
 
-def to_updates(layers: Mapping[str, Tensor]) -> Updates:
+def make_updates(layers: Mapping[str, Tensor]) -> Updates:
     """The rows as the package takes them, its Gram matrices not yet computed; ids sort as the rows do."""
     count = len(next(iter(layers.values())))
     return Updates.from_layers(layers, clients=[f"{row:06d}" for row in range(count)])

@@ -73,12 +73,12 @@ QUICK = {
 }
 
 
-def samples_of(federation: Federation, split: Split, device: str = "cpu") -> TensorDataset:
+def make_samples(federation: Federation, split: Split, device: str = "cpu") -> TensorDataset:
     """Samples that are ready to use, as torch's loaders take them."""
     return TensorDataset(federation.dataset.normalise(split.inputs).to(device), split.labels.to(device))
 
 
-def make_up(folder: Path) -> None:
+def write_samples(folder: Path) -> None:
     """Write photographs and texts into a folder, as the package wants to find them."""
     folder.mkdir(parents=True)
     rng = numpy_stream(0, "benchmark", "training")

@@ -13,38 +13,38 @@ STATUS = Path("/proc/self/status")
 SAMPLE_SECONDS = 0.002
 
 
-def describe() -> dict[str, str | int]:
+def describe_machine() -> dict[str, str | int]:
     """The machine and the versions that decide a time."""
     packages = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
-    return {"cpu": processor(), "cores": os.cpu_count() or 1, "python": platform.python_version(), **packages}
+    return {"cpu": read_processor_name(), "cores": os.cpu_count() or 1, "python": platform.python_version(), **packages}
 
 
-def processor() -> str:
+def read_processor_name() -> str:
     """The processor's name, as the system gives it."""
     lines = PROCESSORS.read_text().splitlines() if PROCESSORS.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def resident() -> dict[str, float]:
+def measure_own_memory() -> dict[str, float]:
     """MiB of memory this process holds: `RssAnon` its own, `VmRSS` with pages of mapped files; empty off Linux."""
     lines = STATUS.read_text().splitlines() if STATUS.exists() else []
     fields = dict(line.split(":", 1) for line in lines)
     return {name: int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS") if name in fields}
 
 
-def family() -> float:
+def measure_family_memory() -> float:
     """MiB that this process and all that it started hold; what they share counts once. Zero off Linux."""
     if not STATUS.exists():
         return 0.0
-    parents = {int(entry.name): parent_of(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    parents = {int(entry.name): find_parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return sum(map(proportional, ours))
+    return sum(map(measure_proportional_memory, ours))
 
 
-def parent_of(process: Path) -> int:
+def find_parent(process: Path) -> int:
     """Who started a process; nobody where it has ended."""
     try:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
@@ -52,7 +52,7 @@ def parent_of(process: Path) -> int:
         return 0
 
 
-def proportional(pid: int) -> float:
+def measure_proportional_memory(pid: int) -> float:
     """MiB that a process holds, its part of what it shares with others."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -68,7 +68,9 @@ class PeakMemory:
         growth: MiB above the start, at most, under the names of what is read.
     """
 
-    def __init__(self, read: Callable[[], dict[str, float]] = resident, sample_seconds: float = SAMPLE_SECONDS) -> None:
+    def __init__(
+        self, read: Callable[[], dict[str, float]] = measure_own_memory, sample_seconds: float = SAMPLE_SECONDS
+    ) -> None:
         self.growth: dict[str, float] = {}
         self._read, self._pause = read, sample_seconds
         self._done = threading.Event()

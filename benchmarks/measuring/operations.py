@@ -18,7 +18,7 @@ PEAK_SECONDS = 0.05
 """Time for each size: the best of what fits."""
 
 
-def step_operations(model: nn.Module, inputs: Tensor) -> int:
+def count_step_operations(model: nn.Module, inputs: Tensor) -> int:
     """Floating operations of a step of training on a batch: forward, and the gradients that SGD needs."""
     counted: list[int] = []
 
@@ -33,14 +33,14 @@ def step_operations(model: nn.Module, inputs: Tensor) -> int:
     return sum(counted)
 
 
-def dense(layer: nn.Module, given: Tensor, result: Tensor) -> int:
+def count_dense(layer: nn.Module, given: Tensor, result: Tensor) -> int:
     """Every output is a product with its weights; both gradients cost as much, and nobody asks for that of samples."""
     assert isinstance(layer, nn.Linear | nn.Conv2d)
     forward = 2 * result.numel() * layer.weight[0].numel()
     return (3 if given.requires_grad else 2) * forward
 
 
-def recurrent(layer: nn.Module, given: Tensor, _: Any) -> int:
+def count_recurrent(layer: nn.Module, given: Tensor, _: Any) -> int:
     """Three gates a token and direction, of the word and of the state; the first state is zero, and needs no gradient.
 
     The gradient of the words is taken to be one that nobody asks for.
@@ -53,37 +53,37 @@ def recurrent(layer: nn.Module, given: Tensor, _: Any) -> int:
 
 
 COUNTS: dict[type[nn.Module], Callable[[nn.Module, Tensor, Any], int]] = {
-    nn.Linear: dense,
-    nn.Conv2d: dense,
-    nn.GRU: recurrent,
+    nn.Linear: count_dense,
+    nn.Conv2d: count_dense,
+    nn.GRU: count_recurrent,
 }
 
 
-def peak(device: str = "cpu", seconds: float = PEAK_SECONDS) -> float:
+def measure_peak(device: str = "cpu", seconds: float = PEAK_SECONDS) -> float:
     """Floating operations a second of the best product of float32 matrices, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return max(product_rate(size, device, seconds) for size in SIZES)
+        return max(measure_product_rate(size, device, seconds) for size in SIZES)
     finally:
         torch.set_num_threads(threads)
 
 
-def product_rate(size: int, device: str, seconds: float) -> float:
+def measure_product_rate(size: int, device: str, seconds: float) -> float:
     """Floating operations a second of the fastest of several products of one size."""
     left, right = torch.rand(size, size, device=device), torch.rand(size, size, device=device)
     result, best = torch.empty_like(left), float("inf")
     ends = perf_counter() + seconds
     while perf_counter() < ends or best == float("inf"):
-        synchronise(device)
+        wait_for_device(device)
         start = perf_counter()
         torch.mm(left, right, out=result)
-        synchronise(device)
+        wait_for_device(device)
         best = min(best, perf_counter() - start)
     return float(2 * size**3 / best)
 
 
-def synchronise(device: str) -> None:
+def wait_for_device(device: str) -> None:
     """Wait until a GPU has done what it was asked for."""
     if device != "cpu":
         torch.cuda.synchronize()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
+def time_fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
     """Seconds of the fastest of several runs, and what it returned; preparing each is not counted."""
     runs = []
     for _ in range(repeats):
@@ -25,7 +25,7 @@ def fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> t
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def use_one_thread() -> Iterator[None]:
     """Everything inside computes on one thread, torch and NumPy alike."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -42,20 +42,20 @@ def make_case(name: str, seconds: float, reference_seconds: float | None, **fact
     return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}
 
 
-def table(cases: list[Case]) -> str:
+def format_cases(cases: list[Case]) -> str:
     """The cases for people to read: a line each, further facts at its end."""
     head = ("name", "seconds", "reference_seconds", "ratio")
     width = max(len(case["name"]) for case in cases) + 2
     lines = [f"{'case':<{width}}{'seconds':>10}{'reference':>11}{'ratio':>9}"]
     for case in cases:
         numbers = ["-" if case[key] is None else f"{case[key]:.4g}" for key in head[1:]]
-        facts = "  ".join(f"{key} {shown(value)}" for key, value in case.items() if key not in head)
+        facts = "  ".join(f"{key} {format_fact(value)}" for key, value in case.items() if key not in head)
         lines.append(f"{case['name']:<{width}}{numbers[0]:>10}{numbers[1]:>11}{numbers[2]:>9}  {facts}")
     return "\n".join(lines)
 
 
-def shown(fact: Any) -> str:
+def format_fact(fact: Any) -> str:
     """A fact with as many digits as people read."""
     if isinstance(fact, dict):
-        return ", ".join(f"{key} {shown(value)}" for key, value in fact.items())
+        return ", ".join(f"{key} {format_fact(value)}" for key, value in fact.items())
     return f"{fact:.4g}" if isinstance(fact, float) else str(fact)

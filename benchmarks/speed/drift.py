@@ -50,7 +50,7 @@ def read_ratios(path: Path) -> dict[str, float]:
     return ratios
 
 
-def compare(old: Path, new: Path) -> list[Drift]:
+def compare_ratios(old: Path, new: Path) -> list[Drift]:
     """The cases that both files have, in the order of the newer one."""
     before, now = read_ratios(old), read_ratios(new)
     common = [Drift(name, before[name], ratio) for name, ratio in now.items() if name in before]
@@ -60,7 +60,7 @@ def compare(old: Path, new: Path) -> list[Drift]:
     return common
 
 
-def table(drifts: Sequence[Drift]) -> str:
+def format_drifts(drifts: Sequence[Drift]) -> str:
     """The comparison for people to read; who lost too much is marked."""
     width = max(len("case"), *(len(drift.name) for drift in drifts)) + 2
     lines = [f"{'case':<{width}}{'old':>10}{'new':>10}{'change':>9}"]
@@ -75,11 +75,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 2:
             raise DataError(f"two files are compared, OLD.json and NEW.json, and {len(arguments)} were named")
-        drifts = compare(*map(Path, arguments))
+        drifts = compare_ratios(*map(Path, arguments))
     except DataError as error:
         print(f"drift: {error}", file=sys.stderr)
         return 2
-    print(table(drifts))
+    print(format_drifts(drifts))
     return int(any(drift.is_slower for drift in drifts))
 
 

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from benchmarks.baselines import reference
 from benchmarks.files import GOLDEN
-from benchmarks.inputs.synthetic import SEED, Shapes, client_factors, make_columns, make_layers, to_updates
-from benchmarks.measuring.machine import PeakMemory, describe
+from benchmarks.inputs.synthetic import SEED, Shapes, make_columns, make_factors, make_layers, make_updates
+from benchmarks.measuring.machine import PeakMemory, describe_machine
 from benchmarks.measuring.processes import run_module
-from benchmarks.measuring.timing import Case, fastest, make_case, one_thread, table
+from benchmarks.measuring.timing import Case, format_cases, make_case, time_fastest, use_one_thread
 from benchmarks.speed import peers
 from snowball.defenses.base import Context
 from snowball.defenses.snowball import Snowball, VAESettings
@@ -56,7 +56,7 @@ PAPER_CNN: Shapes = {
 # Rows
 
 
-def real_layers() -> dict[str, Tensor]:
+def read_real_layers() -> dict[str, Tensor]:
     """The 50 updates of a real round, in the first and last layer of the paper's CNN."""
     tensors = load_file(GOLDEN)
     return {name.removeprefix(REAL_ROUND): tensors[name] for name in sorted(tensors) if name.startswith(REAL_ROUND)}
@@ -64,7 +64,7 @@ def real_layers() -> dict[str, Tensor]:
 
 def write_rows(path: Path, clients: int, width: int) -> None:
     """A file of (K, width) float32 rows, larger than memory needs to be."""
-    factors, block = client_factors(clients), 100_000
+    factors, block = make_factors(clients), 100_000
     generator = numpy_stream(SEED, "benchmark", "file", clients)
     rows = np.memmap(path, np.float32, "w+", shape=(clients, width))
     for start in range(0, width, block):
@@ -76,37 +76,39 @@ def write_rows(path: Path, clients: int, width: int) -> None:
 # What is timed
 
 
-def our_ballots(updates: Updates) -> Ballots:
+def elect_bottom_up(updates: Updates) -> Ballots:
     """The package's bottom-up election, Gram matrices included."""
     return bottom_up(updates, updates.layout.names, CLUSTERS)
 
 
-def our_growth(updates: Updates, first: list[int], judge: str, quick: bool, threads: int = 1) -> list[int]:
+def grow_ours(updates: Updates, first: list[int], judge: str, quick: bool, threads: int = 1) -> list[int]:
     """Who the package's top-down election elects, Gram matrices included where the judge wants them."""
-    target, step = growth_seats(len(updates))
+    target, step = count_growth(len(updates))
     selectees = torch.zeros(len(updates), dtype=torch.bool)
     selectees[first] = True
     generator = stream(SEED, "benchmark", judge)
-    settings = VAESettings(**epochs(quick), cpu_threads=threads)
+    settings = VAESettings(**choose_epochs(quick), cpu_threads=threads)
     appointed = JUDGES[judge](updates, updates.layout.names, settings, generator)
     growth = grow(selectees, target, step, appointed, torch.arange(len(updates)))
     elected: list[int] = growth.elected.nonzero()[:, 0].tolist()
     return elected
 
 
-def plain_growth(rows: Tensor, first: list[int], quick: bool) -> list[int]:
+def grow_plainly(rows: Tensor, first: list[int], quick: bool) -> list[int]:
     """Who the reference's top-down election elects."""
     generator = stream(SEED, "benchmark", "vae")
-    target, step = growth_seats(len(rows))
-    return reference.top_down(rows, first, target, step, generator=generator, **epochs(quick))
+    target, step = count_growth(len(rows))
+    return reference.elect_top_down(rows, first, target, step, generator=generator, **choose_epochs(quick))
 
 
 def warm_up() -> None:
     """Pay for what torch loads with its first optimiser before anything is timed."""
-    reference.top_down(torch.eye(4), [0, 1], 3, 1, generator=stream(SEED, "warm-up"), first_epochs=1, tune_epochs=1)
+    reference.elect_top_down(
+        torch.eye(4), [0, 1], 3, 1, generator=stream(SEED, "warm-up"), first_epochs=1, tune_epochs=1
+    )
 
 
-def our_elections(updates: Updates) -> Tensor:
+def elect(updates: Updates) -> Tensor:
     """(K,) who the whole defense elects, both elections and the mean."""
     defense = Snowball(clusters=CLUSTERS, judge="distance", grow_after=0)
     return defense(updates, Context(round=1)).elected
@@ -115,70 +117,72 @@ def our_elections(updates: Updates) -> Tensor:
 # Cases
 
 
-def agreement(ours: list[int], theirs: list[int]) -> dict[str, int]:
+def count_agreement(ours: list[int], theirs: list[int]) -> dict[str, int]:
     """How many of those the reference elects are elected by the package too."""
     return {"agree": len(set(ours) & set(theirs)), "of": len(theirs)}
 
 
-def first_seats(clients: int) -> int:
+def count_selectees(clients: int) -> int:
     """Selectees of a bottom-up election."""
     return ceil(FIRST_SHARE * clients)
 
 
-def growth_seats(clients: int) -> tuple[int, int]:
+def count_growth(clients: int) -> tuple[int, int]:
     """Target and step of a top-down election."""
     return int(TARGET_SHARE * clients), ceil(STEP_SHARE * clients)
 
 
-def bottom_up_case(name: str, layers: Mapping[str, Tensor], repeats: int, reference_repeats: int) -> Case:
+def time_bottom_up(name: str, layers: Mapping[str, Tensor], repeats: int, reference_repeats: int) -> Case:
     """The vote alone, from rows to totals."""
-    seconds, ballots = fastest(our_ballots, lambda: to_updates(layers), repeats)
+    seconds, ballots = time_fastest(elect_bottom_up, lambda: make_updates(layers), repeats)
     arrays = [layer.flatten(1).numpy() for layer in layers.values()]
-    reference_seconds, votes = fastest(
-        partial(reference.bottom_up, clusters=CLUSTERS), lambda: arrays, reference_repeats
+    reference_seconds, votes = time_fastest(
+        partial(reference.elect_bottom_up, clusters=CLUSTERS), lambda: arrays, reference_repeats
     )
-    seats = first_seats(len(votes.totals))
-    elected = agreement(reference.selectees(ballots.totals.numpy(), seats), reference.selectees(votes.totals, seats))
+    seats = count_selectees(len(votes.totals))
+    elected = count_agreement(
+        reference.choose_selectees(ballots.totals.numpy(), seats), reference.choose_selectees(votes.totals, seats)
+    )
     totals = torch.stack([*ballots.votes.values()]).sum(0).numpy()  # not rounded yet
     difference = float(np.abs(totals - votes.totals).max())
     return make_case(name, seconds, reference_seconds, **elected, totals_difference=difference)
 
 
-def epochs(quick: bool) -> dict[str, int]:
+def choose_epochs(quick: bool) -> dict[str, int]:
     """The paper's epochs on MNIST, or a third of them: with fewer, what the VAE elects is left to chance."""
     return {"first_epochs": 90, "tune_epochs": 10} if quick else {"first_epochs": 270, "tune_epochs": 30}
 
 
-def top_down_cases(quick: bool) -> Iterator[Case]:
+def time_top_down(quick: bool) -> Iterator[Case]:
     """The growth of the reference's selectees to half of the rows, by each judge; one run of the reference for all."""
-    layers = real_layers()
+    layers = read_real_layers()
     arrays = [layer.flatten(1) for layer in layers.values()]
-    votes = reference.bottom_up([array.numpy() for array in arrays], CLUSTERS)
+    votes = reference.elect_bottom_up([array.numpy() for array in arrays], CLUSTERS)
     clients = len(votes.totals)
-    first = reference.selectees(votes.totals, first_seats(clients))
+    first = reference.choose_selectees(votes.totals, count_selectees(clients))
     warm_up()
-    reference_seconds, theirs = fastest(
-        partial(plain_growth, first=first, quick=quick), lambda: torch.cat(arrays, 1), 1
+    reference_seconds, theirs = time_fastest(
+        partial(grow_plainly, first=first, quick=quick), lambda: torch.cat(arrays, 1), 1
     )
     for judge in RANKED:
-        work = partial(our_growth, first=first, judge=judge, quick=quick)
+        work = partial(grow_ours, first=first, judge=judge, quick=quick)
         repeats = 10 if judge == "distance" else 1
-        seconds, ours = fastest(work, lambda: to_updates(layers), repeats)
-        yield make_case(f"top-down k{clients} {judge}", seconds, reference_seconds, **agreement(ours, theirs))
+        seconds, ours = time_fastest(work, lambda: make_updates(layers), repeats)
+        yield make_case(f"top-down k{clients} {judge}", seconds, reference_seconds, **count_agreement(ours, theirs))
 
 
-def threads_case(name: str, quick: bool) -> Case:
+def time_two_threads(name: str, quick: bool) -> Case:
     """The growth by the published VAE on two threads; the reference is the same on one."""
-    layers = real_layers()
-    votes = reference.bottom_up([layer.flatten(1).numpy() for layer in layers.values()], CLUSTERS)
-    first = reference.selectees(votes.totals, first_seats(len(votes.totals)))
+    layers = read_real_layers()
+    votes = reference.elect_bottom_up([layer.flatten(1).numpy() for layer in layers.values()], CLUSTERS)
+    first = reference.choose_selectees(votes.totals, count_selectees(len(votes.totals)))
     warm_up()
-    work = partial(our_growth, first=first, judge="vae", quick=quick)
-    one, two = (fastest(partial(work, threads=threads), lambda: to_updates(layers), 2) for threads in (1, 2))
-    return make_case(name, two[0], one[0], **agreement(two[1], one[1]))
+    work = partial(grow_ours, first=first, judge="vae", quick=quick)
+    one, two = (time_fastest(partial(work, threads=threads), lambda: make_updates(layers), 2) for threads in (1, 2))
+    return make_case(name, two[0], one[0], **count_agreement(two[1], one[1]))
 
 
-def gram_case(name: str, quick: bool) -> Case:
+def time_gram(name: str, quick: bool) -> Case:
     """The Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
     clients, width = 100, 1_000_000 if quick else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
@@ -186,50 +190,50 @@ def gram_case(name: str, quick: bool) -> Case:
         write_rows(path, clients, width)
         rows = torch.from_file(str(path), size=clients * width, dtype=torch.float32).view(clients, width)
         with PeakMemory() as memory:
-            seconds, wide = timed_gram(rows)
-        _, narrow = timed_gram(rows[:, : width // 100])
-        after = {str(updates.layout.width): after_gram(updates) for updates in (wide, narrow)}
-    return make_case(name, seconds, None, width=width, **memory_facts(memory), after_gram_seconds=after)
+            seconds, wide = compute_gram(rows)
+        _, narrow = compute_gram(rows[:, : width // 100])
+        after = {str(updates.layout.width): time_after_gram(updates) for updates in (wide, narrow)}
+    return make_case(name, seconds, None, width=width, **describe_memory(memory), after_gram_seconds=after)
 
 
-def timed_gram(rows: Tensor) -> tuple[float, Updates]:
+def compute_gram(rows: Tensor) -> tuple[float, Updates]:
     """Seconds of the Gram matrix of these rows, and the updates that keep it."""
-    updates = to_updates({"rows": rows})
-    seconds, _ = fastest(partial(Updates.gram, layer="rows"), lambda: updates, 1)
+    updates = make_updates({"rows": rows})
+    seconds, _ = time_fastest(partial(Updates.gram, layer="rows"), lambda: updates, 1)
     return seconds, updates
 
 
-def after_gram(updates: Updates) -> float:
+def time_after_gram(updates: Updates) -> float:
     """Seconds of both elections once the Gram matrix is there."""
 
     def elect(updates: Updates) -> None:
-        first = reference.selectees(our_ballots(updates).totals.numpy(), first_seats(len(updates)))
-        our_growth(updates, first, "distance", quick=False)
+        first = reference.choose_selectees(elect_bottom_up(updates).totals.numpy(), count_selectees(len(updates)))
+        grow_ours(updates, first, "distance", quick=False)
 
-    return fastest(elect, lambda: updates, 3)[0]
+    return time_fastest(elect, lambda: updates, 3)[0]
 
 
-def elections_case(name: str, quick: bool) -> Case:
+def time_elections(name: str, quick: bool) -> Case:
     """The whole defense on a thousand updates."""
-    updates = to_updates(make_layers(1000, WIDE if quick else HUGE))
+    updates = make_updates(make_layers(1000, WIDE if quick else HUGE))
     with PeakMemory() as memory:
-        seconds, _ = fastest(our_elections, lambda: updates, 1)
-    return make_case(name, seconds, None, width=updates.layout.width, **memory_facts(memory))
+        seconds, _ = time_fastest(elect, lambda: updates, 1)
+    return make_case(name, seconds, None, width=updates.layout.width, **describe_memory(memory))
 
 
-def accusing_case(name: str, quick: bool) -> Case:
+def time_accusing(name: str, quick: bool) -> Case:
     """Snowball-plus on the paper's CNN in the round after one that accused somebody, so that it makes every pass."""
     layers = make_layers(50, PAPER_CNN)
-    updates = to_updates(layers)
-    context = peers.context_of(updates)
+    updates = make_updates(layers)
+    context = peers.make_context(updates)
     with PeakMemory() as memory:
-        after = peers.after(SnowballPlus(), updates, context, 2)
-    timed = peers.case("snowball-plus", layers, context, 1 if quick else 3)
+        after = peers.run_rounds(SnowballPlus(), updates, context, 2)
+    timed = peers.time_defense("snowball-plus", layers, context, 1 if quick else 3)
     facts = {"charges": (after.state or {})["charges"], "beside_fedavg": timed["times_fedavg"]}
-    return make_case(name, timed["seconds"], None, width=updates.layout.width, **facts, **memory_facts(memory))
+    return make_case(name, timed["seconds"], None, width=updates.layout.width, **facts, **describe_memory(memory))
 
 
-def memory_facts(memory: PeakMemory) -> dict[str, float | None]:
+def describe_memory(memory: PeakMemory) -> dict[str, float | None]:
     """Peak growth in MiB: the process's own, and with the pages of mapped files that the system may drop at will."""
     return {
         "peak_mib": memory.growth.get("RssAnon"),
@@ -238,10 +242,10 @@ def memory_facts(memory: PeakMemory) -> dict[str, float | None]:
 
 
 ALONE: dict[str, Callable[[str, bool], Case]] = {
-    "top-down k50 vae two threads": threads_case,
-    "gram k100 d10000000": gram_case,
-    "elections k1000 d100000": elections_case,
-    "snowball-plus k50 d464160": accusing_case,
+    "top-down k50 vae two threads": time_two_threads,
+    "gram k100 d10000000": time_gram,
+    "elections k1000 d100000": time_elections,
+    "snowball-plus k50 d464160": time_accusing,
 }
 """Cases in a process of their own: what others left behind would hide how memory grows, or have started threads."""
 
@@ -252,20 +256,20 @@ def run_alone(name: str, quick: bool) -> Case:
     return case
 
 
-def all_cases(quick: bool) -> Iterator[Case]:
+def run_cases(quick: bool) -> Iterator[Case]:
     """Every case, in the order of the result."""
     repeats = 10 if quick else 30
-    yield bottom_up_case("bottom-up k50 d3360", real_layers(), repeats, 1 if quick else 3)
-    yield bottom_up_case("bottom-up k200 d20000", make_layers(200, WIDE), repeats, 1)
-    yield from top_down_cases(quick)
+    yield time_bottom_up("bottom-up k50 d3360", read_real_layers(), repeats, 1 if quick else 3)
+    yield time_bottom_up("bottom-up k200 d20000", make_layers(200, WIDE), repeats, 1)
+    yield from time_top_down(quick)
     yield from (run_alone(name, quick) for name in ALONE)
-    yield from peers.cases(quick)
+    yield from peers.run_cases(quick)
 
 
 def run(quick: bool = False) -> dict[str, Any]:
     """All cases on this machine; `quick` cuts repeats, widths and, on both sides alike, the VAE's epochs."""
-    with one_thread():
-        return {"machine": describe(), "cases": list(all_cases(quick))}
+    with use_one_thread():
+        return {"machine": describe_machine(), "cases": list(run_cases(quick))}
 
 
 def main() -> None:
@@ -275,10 +279,10 @@ def main() -> None:
     parser.add_argument("--alone", choices=ALONE, help="only this case, as JSON")
     options = parser.parse_args()
     if options.alone:
-        with one_thread():
+        with use_one_thread():
             print(json.dumps(ALONE[options.alone](options.alone, options.quick)))
     else:
-        print(table(run(options.quick)["cases"]))
+        print(format_cases(run(options.quick)["cases"]))
 
 
 if __name__ == "__main__":

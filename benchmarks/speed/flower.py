@@ -28,8 +28,8 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.timing import Case, make_case, one_thread
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.timing import Case, make_case, use_one_thread
 from snowball import defenses
 from snowball.data import load_dataset
 from snowball.integrations.flower import Guarded, GuardedFedAvg
@@ -57,7 +57,7 @@ class Nodes:
         return list(range(1, CLIENTS + 1))
 
 
-def replies_to(messages: list[Message], model: torch.nn.Module) -> list[Message]:
+def make_replies(messages: list[Message], model: torch.nn.Module) -> list[Message]:
     """What clients answer: the global model, a little moved."""
     replies = []
     for message in messages:
@@ -71,7 +71,7 @@ def replies_to(messages: list[Message], model: torch.nn.Module) -> list[Message]
     return replies
 
 
-def least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
+def time_least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     """Seconds of the processor, the least of several runs; the first, which warms up, is not counted."""
     work()
     seconds = []
@@ -82,25 +82,25 @@ def least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     return min(seconds)
 
 
-def aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
+def time_aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
     """Seconds of a strategy's `aggregate_train`, rounds after the first."""
     arrays = ArrayRecord(model.state_dict())
     messages = list(strategy.configure_train(1, arrays, ConfigRecord(), Nodes()))
-    replies = replies_to(messages, model)
-    return least(lambda: strategy.aggregate_train(1, replies))
+    replies = make_replies(messages, model)
+    return time_least(lambda: strategy.aggregate_train(1, replies))
 
 
-def training(model: torch.nn.Module) -> float:
+def time_training(model: torch.nn.Module) -> float:
     """Seconds of one client's local training: two epochs, as in the demo."""
     split = load_dataset("mnist-sample").train[torch.arange(EXAMPLES)]
     dataset = load_dataset("mnist-sample")
     trainer = Trainer(model, TrainingSettings(epochs=2))
     inputs = dataset.normalise(split.inputs)
-    return least(lambda: trainer.train(inputs, split.labels, 0.001, stream(0, "training")), 2)
+    return time_least(lambda: trainer.train(inputs, split.labels, 0.001, stream(0, "training")), 2)
 
 
 @lru_cache(maxsize=1)
-def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def make_site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """What a simulated client does to the global model, made once a process."""
     torch.set_num_threads(1)
     dataset = load_dataset("mnist-sample")
@@ -117,20 +117,20 @@ def site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict
     return train
 
 
-def client(examples: int, epochs: int) -> ClientApp:
+def make_client(examples: int, epochs: int) -> ClientApp:
     """An app that trains on some images."""
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        state = site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
+        state = make_site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
         content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": examples, "loss": 1.0})}
         return Message(RecordDict(content), reply_to=message)
 
     return app
 
 
-def one_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
+def time_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
     """Seconds of a round by the clock, and those of them that the strategy takes."""
     start = perf_counter()
     messages = list(strategy.configure_train(1, arrays, ConfigRecord(), grid))
@@ -144,7 +144,7 @@ def one_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[floa
     return end - start, end - answered + asked - start
 
 
-def simulated(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
+def simulate_rounds(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
     """Rounds in Flower's simulation, FedAvg's and guarded ones in turns."""
     seconds: dict[str, list[tuple[float, float]]] = {"plain": [], "guarded": []}
     app = ServerApp()
@@ -157,14 +157,14 @@ def simulated(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, fl
         arrays = ArrayRecord(model.state_dict())
         for _ in range(ROUNDS):
             for name, strategy in strategies.items():
-                seconds[name].append(one_round(strategy, arrays, grid))
+                seconds[name].append(time_round(strategy, arrays, grid))
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     resources = {
         "init_args": {"num_cpus": WORKERS, "log_to_driver": False},
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     }
-    run_simulation(app, client(*training), CLIENTS, backend_config=resources)
+    run_simulation(app, make_client(*training), CLIENTS, backend_config=resources)
     (plain, own), (guarded, added) = (
         [median(column) for column in zip(*seconds[name][1:], strict=True)] for name in ("plain", "guarded")
     )
@@ -177,17 +177,17 @@ def run() -> dict[str, Any]:
     dataset = load_dataset("mnist-sample")
     model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
     facts = {"clients": CLIENTS, "parameters": sum(parameter.numel() for parameter in model.parameters())}
-    with one_thread():
-        plain = aggregation(FedAvg(), model)
+    with use_one_thread():
+        plain = time_aggregation(FedAvg(), model)
         cases: list[Case] = [make_case("FedAvg()", plain, plain, **facts)]
         for name, make in STRATEGIES.items():
-            cases.append(make_case(name, aggregation(make(), model), plain, **facts))
+            cases.append(make_case(name, time_aggregation(make(), model), plain, **facts))
             print(f"{name}: {cases[-1]['seconds'] / plain:.1f} times FedAvg", file=sys.stderr, flush=True)
-        round_seconds = CLIENTS * training(model)
+        round_seconds = CLIENTS * time_training(model)
     for case in cases:
         case["share_of_round"] = case["seconds"] / (case["seconds"] + round_seconds)
-    rounds = [{"name": name, **simulated(model, training)} for name, training in TRAININGS.items()]
-    machine = {**describe(), "flwr": version("flwr")}
+    rounds = [{"name": name, **simulate_rounds(model, training)} for name, training in TRAININGS.items()]
+    machine = {**describe_machine(), "flwr": version("flwr")}
     return {"machine": machine, "training_seconds": round_seconds, "cases": cases, "simulated": rounds}
 
 

@@ -29,11 +29,11 @@ import numpy as np
 import torch
 
 from benchmarks.files import read_result
-from benchmarks.measuring.machine import PeakMemory, describe, family
+from benchmarks.measuring.machine import PeakMemory, describe_machine, measure_family_memory
 from benchmarks.measuring.processes import run_module
-from benchmarks.measuring.timing import Case, fastest, one_thread
-from benchmarks.speed.elections import our_elections, write_rows
-from benchmarks.speed.loading import owners
+from benchmarks.measuring.timing import Case, time_fastest, use_one_thread
+from benchmarks.speed.elections import elect, write_rows
+from benchmarks.speed.loading import draw_owners
 from snowball.data.sets.femnist import COMPLETE_SIZE
 from snowball.rng import numpy_stream
 from snowball.sim.engines.processes import ProcessEngine
@@ -54,34 +54,36 @@ SMALL = [
 ]
 
 
-def clients(size: int) -> Iterator[Case]:
+def measure_clients(size: int) -> Iterator[Case]:
     """A round of so many clients, the faster of two after the first."""
     sizes = [f"data.clients={size}", f"cohort={size}", f"data.examples={SAMPLES * size}", "rounds=3"]
-    records = list(played(load_experiment("demo", [*SMALL, *sizes, "data.partition=iid"])))
+    records = list(time_rounds(load_experiment("demo", [*SMALL, *sizes, "data.partition=iid"])))
     for part in ("train", "defense"):
         yield {"name": f"clients {size} {part}", "size": size, "seconds": min(each[part] for each, _ in records[1:])}
     yield {"name": f"clients {size} memory", "size": size, "mib": max(memory for _, memory in records)}
 
 
-def parameters(size: int) -> Iterator[Case]:
+def measure_parameters(size: int) -> Iterator[Case]:
     """Both elections and the mean, of rows as long as this."""
     end = size // 10
     layout = Layout(("first.weight", "middle.weight", "last.weight"), ((end, 1), (size - 2 * end, 1), (end, 1)))
     names = tuple(f"{row:02d}" for row in range(ROWS))
-    with TemporaryDirectory() as folder, one_thread():
+    with TemporaryDirectory() as folder, use_one_thread():
         path = Path(folder) / "rows"
         write_rows(path, ROWS, size)
         rows = torch.from_file(str(path), size=ROWS * size, dtype=torch.float32).view(ROWS, size)
         with PeakMemory() as memory:
             make = partial(Updates, rows, torch.ones(ROWS, dtype=torch.float64), names, layout)
-            seconds, _ = fastest(our_elections, make, 1 if size > 10**7 else 3)
+            seconds, _ = time_fastest(elect, make, 1 if size > 10**7 else 3)
     yield {"name": f"parameters {size}", "size": size, "seconds": seconds, "mib": memory.growth.get("RssAnon")}
 
 
-def rounds(size: int) -> Iterator[Case]:
+def measure_rounds(size: int) -> Iterator[Case]:
     """A run of so many rounds: the time and the memory of its tenths."""
     few = ["data.clients=10", "cohort=6", "data.examples=100", f"rounds={size}", "defense.clusters=3"]
-    records = list(played(load_experiment("demo", [*SMALL[:3], *few, "defense.grow_after=0", "data.partition=iid"])))
+    records = list(
+        time_rounds(load_experiment("demo", [*SMALL[:3], *few, "defense.grow_after=0", "data.partition=iid"]))
+    )
     tenth = size // 10
     for end in range(tenth, size + 1, tenth):
         part = records[end - tenth : end]
@@ -89,13 +91,13 @@ def rounds(size: int) -> Iterator[Case]:
         yield {"name": f"rounds {end}", "size": end, "seconds": seconds, "mib": part[-1][1]}
 
 
-def writers(size: int) -> Iterator[Case]:
+def measure_writers(size: int) -> Iterator[Case]:
     """So many rounds of FEMNIST's size."""
     with TemporaryDirectory() as folder:
         os.environ |= {"SNOWBALL_DATA": folder, "XDG_CACHE_HOME": folder}
         make_writers(Path(folder) / "femnist.npz")
         settings = ["model.name=cnn-quarter", "training.epochs=1", "defense.judge=distance", f"rounds={size}"]
-        for number, (each, memory) in enumerate(played(load_experiment("paper/femnist", settings)), 1):
+        for number, (each, memory) in enumerate(time_rounds(load_experiment("paper/femnist", settings)), 1):
             yield {"name": f"writers, round {number}", "size": number, "seconds": each["whole"], "mib": memory}
 
 
@@ -105,41 +107,41 @@ def make_writers(path: Path) -> None:
     rng = numpy_stream(0, "growth")
     pixels = rng.integers(0, 256, (images, 28, 28), np.uint8)
     names = np.array([f"f{number:04d}" for number in range(count)])
-    np.savez(path, x=pixels, y=rng.integers(0, 62, images), writer=owners(count, images).numpy(), writer_ids=names)
+    np.savez(path, x=pixels, y=rng.integers(0, 62, images), writer=draw_owners(count, images).numpy(), writer_ids=names)
 
 
-def played(experiment: Experiment) -> Iterator[tuple[dict[str, float], float]]:
+def time_rounds(experiment: Experiment) -> Iterator[tuple[dict[str, float], float]]:
     """The seconds of each round of a run, with all that it writes, and the MiB that it and its workers hold then."""
     with TemporaryDirectory() as folder:
         start = perf_counter()
         for record in run_experiment(experiment, Path(folder) / "run", partial(ProcessEngine, workers=WORKERS)):
-            yield {**record["seconds"], "whole": perf_counter() - start}, family()
+            yield {**record["seconds"], "whole": perf_counter() - start}, measure_family_memory()
             start = perf_counter()
 
 
 SERIES: dict[str, tuple[Callable[[int], Iterator[Case]], tuple[int, ...]]] = {
-    "clients": (clients, (50, 100, 200, 500, 1000)),
-    "parameters": (parameters, (10**5, 10**6, 10**7, 10**8)),
-    "rounds": (rounds, (500,)),
-    "writers": (writers, (12,)),
+    "clients": (measure_clients, (50, 100, 200, 500, 1000)),
+    "parameters": (measure_parameters, (10**5, 10**6, 10**7, 10**8)),
+    "rounds": (measure_rounds, (500,)),
+    "writers": (measure_writers, (12,)),
 }
 
 
-def alone(series: str, size: int) -> list[Case]:
+def run_alone(series: str, size: int) -> list[Case]:
     """One point, in a new process."""
     print(f"{series} {size}", file=sys.stderr, flush=True)
     cases: list[Case] = json.loads(run_module("speed.growth", "--alone", series, str(size)))
     return cases
 
 
-def measured(series: str, kept: list[Case], only: str | None) -> list[Case]:
+def measure_series(series: str, kept: list[Case], only: str | None) -> list[Case]:
     """The points of a series, or those that are kept of it where another one alone is measured."""
     if only not in (None, series):
         return [case for case in kept if case["name"].startswith(series)]
-    return [case for size in SERIES[series][1] for case in alone(series, size)]
+    return [case for size in SERIES[series][1] for case in run_alone(series, size)]
 
 
-def exponents(cases: list[Case]) -> dict[str, float]:
+def fit_exponents(cases: list[Case]) -> dict[str, float]:
     """The slope between the last two points of each series of times."""
     lines: dict[str, list[Case]] = {}
     for case in cases:
@@ -162,8 +164,8 @@ def main() -> None:
         print(json.dumps(list(SERIES[series][0](int(size)))))
         return
     kept: list[Case] = read_result("growth")["cases"] if options.only else []
-    cases = [case for series in SERIES for case in measured(series, kept, options.only)]
-    print(json.dumps({"machine": describe(), "exponents": exponents(cases), "cases": cases}, indent=1))
+    cases = [case for series in SERIES for case in measure_series(series, kept, options.only)]
+    print(json.dumps({"machine": describe_machine(), "exponents": fit_exponents(cases), "cases": cases}, indent=1))
 
 
 if __name__ == "__main__":

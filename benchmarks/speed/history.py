@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.timing import Case, one_thread
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.timing import Case, use_one_thread
 from snowball.defenses import Context, Defense, FLDetector, FoolsGold, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
 from snowball.models import build_model
@@ -88,7 +88,7 @@ def make_ways(count: int, seed: int, width: int = 500) -> Clients:
 TOYS = {"fldetector": make_bowls, "foolsgold": make_ways}
 
 
-def play(
+def judge_rounds(
     defense: Defense, clients: Clients, experiment: Experiment, width: int
 ) -> Iterator[tuple[Tensor, Verdict, RunState]]:
     """The cohort of each round, what the defense makes of it, and where the run stands then."""
@@ -105,7 +105,7 @@ def play(
         yield cohort, verdict, state
 
 
-def decide(name: str, bound: int | None, seed: int, *changes: str) -> Case:
+def count_decisions(name: str, bound: int | None, seed: int, *changes: str) -> Case:
     """Whom a defense with this bound knows and leaves out, and how many rows it keeps and writes."""
     experiment = load_experiment(PRESET, [f"seed={seed}", *changes])
     count = experiment.data.clients
@@ -114,7 +114,7 @@ def decide(name: str, bound: int | None, seed: int, *changes: str) -> Case:
     rounds: list[Case] = []
     known: set[str] = set()
     written: set[str] = set()
-    for cohort, verdict, state in play(MAKE[name](bound), clients, experiment, width):
+    for cohort, verdict, state in judge_rounds(MAKE[name](bound), clients, experiment, width):
         infected = is_malicious(cohort, count)
         left_out = 1 - torch.as_tensor(verdict.facts.get("weights", verdict.elected)).double()
         rows = hash_rows(state)
@@ -139,9 +139,9 @@ def hash_rows(state: RunState) -> set[str]:
     return {hash_tensor(tensor) for tensor in tensors.values()}
 
 
-def compare(name: str, bound: int | None, width: int) -> Case:
+def compare_bounds(name: str, bound: int | None, width: int) -> Case:
     """The cost of a bound with the first seed, and the mean over seeds of what is decided with it."""
-    runs = [decide(name, bound, seed) for seed in SEEDS]
+    runs = [count_decisions(name, bound, seed) for seed in SEEDS]
     decisions = {key: fmean(run[key] for run in runs) for key in ("known", "infected_out", "benign_out")}
     print(f"{name} {bound}: {decisions}", file=sys.stderr, flush=True)
     row, (kept, new) = 4 * width, (runs[0][key] for key in ("rows", "new_rows"))
@@ -172,8 +172,8 @@ def time_rounds(name: str, width: int, *changes: str) -> Case:
 
     experiment = load_experiment(PRESET, [f"rounds={TIMED_ROUNDS}", *changes])
     defense = timed("defense", MAKE[name](MAX_REMEMBERED_CLIENTS))
-    with TemporaryDirectory() as folder, one_thread():
-        for _, _, state in play(defense, make_noise(width, 1), experiment, width):
+    with TemporaryDirectory() as folder, use_one_thread():
+        for _, _, state in judge_rounds(defense, make_noise(width, 1), experiment, width):
             timed("changed", save_state)(state, Path(folder) / "changed")
             timed("whole", save_whole)(state, Path(folder) / "whole")
     medians = {kind: median(times[SETTLED_ROUND - 1 :]) for kind, times in seconds.items()}
@@ -194,9 +194,9 @@ def count_parameters() -> int:
 def run() -> dict[str, Any]:
     """Count, decide and time."""
     width = count_parameters()
-    cases = [compare(name, bound, width) for name in MAKE for bound in BOUNDS]
+    cases = [compare_bounds(name, bound, width) for name in MAKE for bound in BOUNDS]
     seconds = [time_rounds(name, width) for name in MAKE]
-    return {"machine": describe(), "width": width, "cases": cases, "seconds": seconds}
+    return {"machine": describe_machine(), "width": width, "cases": cases, "seconds": seconds}
 
 
 if __name__ == "__main__":

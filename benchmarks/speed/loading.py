@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.measuring.machine import PeakMemory, describe
+from benchmarks.measuring.machine import PeakMemory, describe_machine
 from benchmarks.measuring.timing import Case
 from snowball.data import DATASETS, Dataset, TextDataset, load_dataset, locate_dataset
 from snowball.data.partition import Parts, partition_merged, partition_natural
@@ -35,19 +35,19 @@ MERGED = 2000  # the paper's clients on Sent140
 DEALT = {"femnist": ("natural", None), "sent140": ("iid", MERGED), "sent140-users": ("merged", MERGED)}
 
 
-def measure(name: str) -> Case:
+def measure_set(name: str) -> Case:
     """Load a set in this process and deal it out; peaks are in times of its size."""
     with PeakMemory() as memory:
         start = perf_counter()
         dataset = load_dataset(name)
         seconds = perf_counter() - start
-    size = sum(tensor.nbytes for tensor in tensors(dataset))
+    size = sum(tensor.nbytes for tensor in list_tensors(dataset))
     peak = memory.growth["VmRSS"] * 2**20 / size if memory.growth else None
     samples = len(dataset.train) + len(dataset.test)
-    return {"name": name, "samples": samples, "bytes": size, "seconds": seconds, "peak": peak, **dealt(dataset)}
+    return {"name": name, "samples": samples, "bytes": size, "seconds": seconds, "peak": peak, **partition_set(dataset)}
 
 
-def tensors(dataset: Dataset) -> Iterator[Tensor]:
+def list_tensors(dataset: Dataset) -> Iterator[Tensor]:
     """All that a data set keeps in memory."""
     for split in (dataset.train, dataset.test):
         yield from (split.inputs, split.labels)
@@ -57,52 +57,56 @@ def tensors(dataset: Dataset) -> Iterator[Tensor]:
         yield dataset.vocabulary.vectors
 
 
-def dealt(dataset: Dataset) -> Case:
+def partition_set(dataset: Dataset) -> Case:
     """Deal a set out as the paper does; one without users at random."""
     partition, clients = DEALT.get(dataset.name, ("dirichlet-plain", 200))
     if clients is None:
         clients = len(torch.unique(dataset.groups))
     settings = DataSettings(name=dataset.name, clients=clients, partition=partition)
-    return timed(partition, lambda: partition_data(dataset, settings, seed=0))
+    return time_partition(partition, lambda: partition_data(dataset, settings, seed=0))
 
 
-def timed(partition: str, work: Callable[[], Parts]) -> Case:
+def time_partition(partition: str, work: Callable[[], Parts]) -> Case:
     """The time that a partition takes."""
     start = perf_counter()
     clients = len(work())
     return {"partition": partition, "clients": clients, "partition_seconds": perf_counter() - start}
 
 
-def fresh(name: str) -> Case:
+def run_in_process(name: str) -> Case:
     """The same in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(measure, name).result()
+        return pool.submit(measure_set, name).result()
 
 
-def loaded(name: str) -> Case:
+def measure_loads(name: str) -> Case:
     """The first load of a set, and the median of those after it."""
-    first, *later = (fresh(name) for _ in range(1 + REPEATS))
+    first, *later = (run_in_process(name) for _ in range(1 + REPEATS))
     middle = {key: median(case[key] for case in later) for key in ("seconds", "partition_seconds")}
     peaks = {"first_peak": first["peak"], "peak": later[0]["peak"]}
     print(f"{name}: {first['seconds']:.2f} s, then {middle['seconds']:.2f} s", file=sys.stderr, flush=True)
     return {**first, "first_seconds": first["seconds"], **middle, **peaks}
 
 
-def made_up() -> list[Case]:
+def measure_synthetic() -> list[Case]:
     """Deal out as many clients and samples as the complete sets have."""
-    writers, users = owners(*FEMNIST), owners(*SENT140)
+    writers, users = draw_owners(*FEMNIST), draw_owners(*SENT140)
     rng = numpy_stream(0, "loading")
     return [
-        {"name": "FEMNIST's size", "samples": len(writers), **timed("natural", lambda: partition_natural(writers))},
+        {
+            "name": "FEMNIST's size",
+            "samples": len(writers),
+            **time_partition("natural", lambda: partition_natural(writers)),
+        },
         {
             "name": "Sent140's size",
             "samples": len(users),
-            **timed("merged", lambda: partition_merged(users, MERGED, rng)),
+            **time_partition("merged", lambda: partition_merged(users, MERGED, rng)),
         },
     ]
 
 
-def owners(clients: int, samples: int) -> Tensor:
+def draw_owners(clients: int, samples: int) -> Tensor:
     """The client of each sample (samples,), in no order; every client has one."""
     rng = stream(0, "loading", clients)
     more = torch.randint(clients, (samples - clients,), generator=rng)
@@ -113,8 +117,8 @@ def run() -> dict[str, Any]:
     """Measure every set that is here."""
     with TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        cases = [loaded(name) for name in DATASETS if locate_dataset(name)]
-    return {"machine": describe(), "cases": [*cases, *made_up()]}
+        cases = [measure_loads(name) for name in DATASETS if locate_dataset(name)]
+    return {"machine": describe_machine(), "cases": [*cases, *measure_synthetic()]}
 
 
 if __name__ == "__main__":

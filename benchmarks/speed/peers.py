@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.inputs.synthetic import SEED, make_layers, to_updates
-from benchmarks.measuring.timing import Case, fastest, make_case
+from benchmarks.inputs.synthetic import SEED, make_layers, make_updates
+from benchmarks.measuring.timing import Case, make_case, time_fastest
 from snowball.defenses import DEFENSES, Context, Defense, Verdict
 from snowball.rng import stream
 from snowball.updates import Updates
@@ -32,44 +32,46 @@ ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
 """Rounds until a history is as long as it gets."""
 
 
-def model_rows(clients: int, width: int) -> dict[str, Tensor]:
+def make_rows(clients: int, width: int) -> dict[str, Tensor]:
     """A round's rows in two layers."""
     first = width // 10 // HIDDEN
     return make_layers(clients, {"first.weight": (first, HIDDEN), "last.weight": (width // HIDDEN - first, HIDDEN)})
 
 
-def context_of(updates: Updates) -> Context:
+def make_context(updates: Updates) -> Context:
     """A round with everything that a server can have, but for a model to try."""
     base = 0.1 * torch.randn(updates.layout.width, generator=stream(SEED, "benchmark", "base"))
     return Context(round=1, rounds=100, base=base, seed=SEED, trusted=updates.mean(torch.ones(len(updates))))
 
 
-def after(defense: Defense, updates: Updates, context: Context, rounds: int) -> Context:
+def run_rounds(defense: Defense, updates: Updates, context: Context, rounds: int) -> Context:
     """The context of the round after so many."""
     for _ in range(rounds):
         context = replace(context, round=context.round + 1, state=defense(updates, context).state)
     return context
 
 
-def case(name: str, layers: dict[str, Tensor], context: Context, repeats: int) -> Case:
+def time_defense(name: str, layers: dict[str, Tensor], context: Context, repeats: int) -> Case:
     """One defense, and FedAvg just before it."""
     defense = DEFENSES[name](**SETTINGS.get(name, {}))
-    now = after(defense, to_updates(layers), context, ROUNDS_BEFORE.get(name, 0))
-    reference_seconds, _ = fastest(partial(judge, DEFENSES["fedavg"](), now), lambda: to_updates(layers), repeats)
-    seconds, verdict = fastest(partial(judge, defense, now), lambda: to_updates(layers), repeats)
+    now = run_rounds(defense, make_updates(layers), context, ROUNDS_BEFORE.get(name, 0))
+    reference_seconds, _ = time_fastest(
+        partial(apply_defense, DEFENSES["fedavg"](), now), lambda: make_updates(layers), repeats
+    )
+    seconds, verdict = time_fastest(partial(apply_defense, defense, now), lambda: make_updates(layers), repeats)
     count, width = len(verdict.elected), len(verdict.delta)
     times = seconds / reference_seconds
     return make_case(f"{name} k{count} d{width}", seconds, reference_seconds, times_fedavg=times)
 
 
-def judge(defense: Defense, context: Context, updates: Updates) -> Verdict:
+def apply_defense(defense: Defense, context: Context, updates: Updates) -> Verdict:
     """What is timed."""
     return defense(updates, context)
 
 
-def cases(quick: bool) -> Iterator[Case]:
+def run_cases(quick: bool) -> Iterator[Case]:
     """Every defense at every size."""
     for clients, width in QUICK_SIZES if quick else SIZES:
-        layers = model_rows(clients, width)
-        context = context_of(to_updates(layers))
-        yield from (case(name, layers, context, 1 if quick else 3) for name in DEFENSES)
+        layers = make_rows(clients, width)
+        context = make_context(make_updates(layers))
+        yield from (time_defense(name, layers, context, 1 if quick else 3) for name in DEFENSES)

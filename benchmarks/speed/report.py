@@ -16,13 +16,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from snowball.records.run import ROUNDS, SUMMARY
 
 RUNS = 100
 
 
-def measure(source: Path, most: int = RUNS) -> dict[str, Any]:
+def measure_report(source: Path, most: int = RUNS) -> dict[str, Any]:
     """Report on the runs with the largest records."""
     finished = (folder for folder in source.iterdir() if (folder / SUMMARY).is_file())
     runs = sorted(finished, key=lambda folder: (folder / ROUNDS).stat().st_size, reverse=True)[:most]
@@ -36,8 +36,8 @@ def measure(source: Path, most: int = RUNS) -> dict[str, Any]:
         seconds = perf_counter() - started
         records = sum((chosen / folder.name / ROUNDS).stat().st_size for folder in runs)
         sizes = {"records_mb": records / 1e6, "page_mb": page.stat().st_size / 1e6}
-    return {"machine": describe(), "runs": len(runs), "seconds": seconds, **sizes}
+    return {"machine": describe_machine(), "runs": len(runs), "seconds": seconds, **sizes}
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Path(sys.argv[1])), indent=1))
+    print(json.dumps(measure_report(Path(sys.argv[1])), indent=1))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.baselines.plain import plainly
-from benchmarks.measuring.machine import describe
-from benchmarks.measuring.operations import peak, step_operations
-from benchmarks.measuring.timing import fastest, one_thread
+from benchmarks.baselines.plain import use_torch_gru
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.operations import count_step_operations, measure_peak
+from benchmarks.measuring.timing import time_fastest, use_one_thread
 from snowball.data import load_dataset
 from snowball.models import build_model
 from snowball.rng import stream
@@ -38,28 +38,28 @@ PARTS = {
 """Operations of torch by what they are for; all others, and what lies between them, are the rest."""
 
 
-def measure() -> dict[str, float]:
+def measure_step() -> dict[str, float]:
     """Microseconds of a step's parts, the run of several that took least."""
     dataset = load_dataset("mnist-sample")
     inputs, labels = dataset.normalise(dataset.train.inputs[:SAMPLES]), dataset.train.labels[:SAMPLES]
-    trainer = Trainer(fresh(), TrainingSettings(epochs=1, batch=BATCH))
-    trainer.load(torch.cat([weight.detach().flatten() for weight in fresh().parameters()]))
-    return min((one_run(trainer, inputs, labels) for _ in range(REPEATS)), key=lambda parts: sum(parts.values()))
+    trainer = Trainer(build_network(), TrainingSettings(epochs=1, batch=BATCH))
+    trainer.load(torch.cat([weight.detach().flatten() for weight in build_network().parameters()]))
+    return min((profile_epoch(trainer, inputs, labels) for _ in range(REPEATS)), key=lambda parts: sum(parts.values()))
 
 
-def fresh() -> torch.nn.Module:
+def build_network() -> torch.nn.Module:
     """The network with fresh weights."""
     return build_model("cnn", (1, 28, 28), 10, stream(0, "model"))
 
 
-def one_run(trainer: Trainer, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+def profile_epoch(trainer: Trainer, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
     """Microseconds of each part in a step, the mean of an epoch."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         trainer.train(inputs, labels, 1e-6, stream(0, "training"))
-    return shared_out([(event.key, event.self_cpu_time_total) for event in profiled.key_averages()])
+    return group_by_part([(event.key, event.self_cpu_time_total) for event in profiled.key_averages()])
 
 
-def shared_out(times: Sequence[tuple[str, float]]) -> dict[str, float]:
+def group_by_part(times: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Times by operation as times by part, a step."""
     parts: dict[str, float] = defaultdict(float)
     for name, microseconds in times:
@@ -69,7 +69,7 @@ def shared_out(times: Sequence[tuple[str, float]]) -> dict[str, float]:
     return {part: parts[part] for part in (*PARTS, "rest")}
 
 
-def preparation() -> float:
+def measure_preparation() -> float:
     """Microseconds to have a client's samples ready, for each of the steps of an epoch over them."""
     dataset = load_dataset("mnist-sample")
     own = torch.randperm(len(dataset.train.labels), generator=stream(0, "client"))[:SAMPLES]
@@ -77,19 +77,19 @@ def preparation() -> float:
     def prepare(_: None) -> None:
         dataset.normalise(dataset.train.inputs[own])
 
-    seconds, _ = fastest(prepare, lambda: None, REPEATS)
+    seconds, _ = time_fastest(prepare, lambda: None, REPEATS)
     return 1e6 * seconds / (SAMPLES / BATCH)
 
 
 def main() -> None:
     """Print the parts as JSON, beside what the machine's best product would take for the whole arithmetic."""
-    with one_thread():
-        highest = peak()
-        parts, ready = measure(), preparation()
-    operations = step_operations(plainly(fresh()), torch.zeros(BATCH, 1, 28, 28))
+    with use_one_thread():
+        highest = measure_peak()
+        parts, ready = measure_step(), measure_preparation()
+    operations = count_step_operations(use_torch_gru(build_network()), torch.zeros(BATCH, 1, 28, 28))
     ideal = 1e6 * operations / highest
     facts = {"ideal_microseconds": ideal, "preparation_microseconds": ready, "microseconds": parts}
-    print(json.dumps({"machine": describe(), **facts}, indent=1))
+    print(json.dumps({"machine": describe_machine(), **facts}, indent=1))
 
 
 if __name__ == "__main__":

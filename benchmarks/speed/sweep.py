@@ -18,7 +18,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter, sleep
 from typing import Any
 
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from snowball.sim.engines.processes import count_cores
 from snowball.sweeps.grid import read_grid
 
@@ -34,34 +34,34 @@ ADOPT_ORPHANS = 36  # prctl's number
 SAMPLE_SECONDS = 0.5
 
 
-def measure(grid: str = GRID) -> dict[str, Any]:
+def measure_sweep(grid: str = GRID) -> dict[str, Any]:
     """Sweep through a grid, and say how busy that kept the cores."""
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)  # processes outlive who started them, and count where they are awaited
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "grid.toml"
         file.write_text(grid, encoding="utf-8")
-        started, before = perf_counter(), processor_seconds()
-        waited = play(file, Path(folder) / "runs")
-        seconds, used = perf_counter() - started, processor_seconds() - before
+        started, before = perf_counter(), count_processor_seconds()
+        waited = run_sweep(file, Path(folder) / "runs")
+        seconds, used = perf_counter() - started, count_processor_seconds() - before
         runs = len(read_grid(file).runs)
     shares = {"busy_share": used / (seconds * count_cores()), "waiting_share": waited / (seconds * count_cores())}
-    return {"machine": describe(), "runs": runs, "jobs": count_cores(), "seconds": seconds, **shares}
+    return {"machine": describe_machine(), "runs": runs, "jobs": count_cores(), "seconds": seconds, **shares}
 
 
-def play(file: Path, out: Path) -> float:
+def run_sweep(file: Path, out: Path) -> float:
     """Sweep to the end; the seconds that processes of it waited for a core."""
     command = [sys.executable, "-m", "snowball", "sweep", str(file), "--out", str(out)]
     waits: dict[str, int] = {}
     with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process:
         while process.poll() is None:
             sleep(SAMPLE_SECONDS)
-            waits |= waits_of(process.pid)
+            waits |= read_waits(process.pid)
     if process.returncode:
         raise SystemExit(f"the sweep ended with exit code {process.returncode}")
     return sum(waits.values()) / 1e9
 
 
-def waits_of(session: int) -> dict[str, int]:
+def read_waits(session: int) -> dict[str, int]:
     """Nanoseconds that each process of a session has waited for a core so far."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
@@ -73,7 +73,7 @@ def waits_of(session: int) -> dict[str, int]:
     return found
 
 
-def processor_seconds() -> float:
+def count_processor_seconds() -> float:
     """What all processes took that this one started or adopted, once they have ended."""
     while True:
         try:
@@ -85,4 +85,4 @@ def processor_seconds() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))
+    print(json.dumps(measure_sweep(), indent=1))

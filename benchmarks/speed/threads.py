@@ -29,7 +29,7 @@ EPOCHS, DIFFERENCES, SCALE = 3, 24, 0.02
 TIMED_EPOCHS, REPEATS = 10, 8
 
 
-def learn_and_score(width: int, threads: int, settings: VAESettings | None = None) -> list[Tensor]:
+def train_and_score(width: int, threads: int, settings: VAESettings | None = None) -> list[Tensor]:
     """All that a VAE has learned, its errors and its codes."""
     differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
     vae = VAE(width, settings or VAESettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
@@ -40,11 +40,11 @@ def learn_and_score(width: int, threads: int, settings: VAESettings | None = Non
 
 def find_differing(width: int, settings: VAESettings | None = None) -> list[int]:
     """The numbers of threads with which anything differs from what one gives."""
-    one = learn_and_score(width, 1, settings)
-    return [threads for threads in THREADS if not same(one, learn_and_score(width, threads, settings))]
+    one = train_and_score(width, 1, settings)
+    return [threads for threads in THREADS if not are_equal(one, train_and_score(width, threads, settings))]
 
 
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
+def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
     """Whether all tensors are equal bit for bit."""
     return all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
 

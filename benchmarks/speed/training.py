@@ -23,11 +23,11 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from benchmarks.baselines import plain
-from benchmarks.inputs.workloads import QUICK, WORKLOADS, Workload, make_up, samples_of
-from benchmarks.measuring.machine import PeakMemory, describe, family
-from benchmarks.measuring.operations import PEAK_SECONDS, peak, step_operations, synchronise
+from benchmarks.inputs.workloads import QUICK, WORKLOADS, Workload, make_samples, write_samples
+from benchmarks.measuring.machine import PeakMemory, describe_machine, measure_family_memory
+from benchmarks.measuring.operations import PEAK_SECONDS, count_step_operations, measure_peak, wait_for_device
 from benchmarks.measuring.processes import run_module
-from benchmarks.measuring.timing import Case, make_case, table
+from benchmarks.measuring.timing import Case, format_cases, make_case
 from snowball.errors import SettingError
 from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import pack_message, train_cohort
@@ -55,11 +55,11 @@ class Plainly:
         settings = federation.experiment.training
         self.threads = threads
         self.layout = federation.layout
-        self.model = plain.plainly(federation.build_model()).to(device)
+        self.model = plain.use_torch_gru(federation.build_model()).to(device)
         rates = (settings.compute_rate(1), settings.momentum, settings.weight_decay)
         self.recipe = plain.Recipe(settings.epochs, settings.batch, *rates)
         held = map(federation.select_samples, range(federation.experiment.data.clients))
-        self.samples = [samples_of(federation, split, device) for split in held]
+        self.samples = [make_samples(federation, split, device) for split in held]
 
     def __enter__(self) -> Self:
         self.before = torch.get_num_threads()
@@ -122,17 +122,17 @@ class Contender(NamedTuple):
 PLAIN = "plain"
 
 
-def contenders(device: str) -> dict[str, Contender]:
+def list_contenders(device: str) -> dict[str, Contender]:
     """All that can train here, by name; those of other projects where they are installed."""
     found = {
         PLAIN: Contender(partial(Plainly, device=device), train=Plainly.train),
         "serial": Contender(partial(SerialEngine, device=device)),
-        **({"vmap": Contender(partial(vmap_engine, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
+        **({"vmap": Contender(partial(make_vmap, device=device))} if find_spec("snowball.sim.engines.vmap") else {}),
     }
     if device != CPU:
         return found
     if find_spec("pfl"):
-        found["pfl"] = Contender(pfl_engine, train=lambda engine, *task: engine.train(*task))
+        found["pfl"] = Contender(make_pfl, train=lambda engine, *task: engine.train(*task))
     if count_cores() > 1:
         found[f"plain {count_cores()} threads"] = Contender(
             partial(Plainly, threads=count_cores()), count_cores(), Plainly.train
@@ -142,42 +142,42 @@ def contenders(device: str) -> dict[str, Contender]:
         )
     for workers in sorted({1, count_cores()}):
         found[f"processes {workers}"] = Contender(
-            partial(ProcessEngine, workers=workers), workers, moved=moved_by_processes
+            partial(ProcessEngine, workers=workers), workers, moved=count_bytes_of_processes
         )
     if find_spec("flwr"):
         found[f"flower {count_cores()}"] = Contender(
-            partial(flower_engine, workers=count_cores()), count_cores(), moved=moved_by_flower
+            partial(make_flower, workers=count_cores()), count_cores(), moved=count_bytes_of_flower
         )
     return found
 
 
-def vmap_engine(federation: Federation, device: str) -> Any:
+def make_vmap(federation: Federation, device: str) -> Any:
     """Clients as one batch of models."""
     from snowball.sim.engines.vmap import VmapEngine
 
     return VmapEngine(federation, device)
 
 
-def pfl_engine(federation: Federation) -> Any:
+def make_pfl(federation: Federation) -> Any:
     """Apple's simulation."""
     from benchmarks.baselines.pfl_engine import Pfl
 
     return Pfl(federation)
 
 
-def flower_engine(federation: Federation, workers: int) -> Any:
+def make_flower(federation: Federation, workers: int) -> Any:
     """Our training over Flower's simulation."""
     from snowball.sim.engines.flower import FlowerEngine
 
     return FlowerEngine(federation, workers)
 
 
-def moved_by_processes(clients: int, width: int, settings: int) -> int:
+def count_bytes_of_processes(clients: int, width: int, settings: int) -> int:
     """The global row is written once, a row a client; a task goes there and an answer comes back."""
     return 4 * width * (1 + clients) + clients * (TASK_HEADER.size + 2 * len(pack_message(None, {})))
 
 
-def moved_by_flower(clients: int, width: int, settings: int) -> int:
+def count_bytes_of_flower(clients: int, width: int, settings: int) -> int:
     """Every message has the global row and the settings, every reply a row."""
     return clients * (2 * 4 * width + settings)
 
@@ -185,25 +185,25 @@ def moved_by_flower(clients: int, width: int, settings: int) -> int:
 # One network
 
 
-def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], float]:
+def time_network(name: str, quick: bool, device: str) -> tuple[list[Case], float]:
     """Every contender on one network, and the peak that was measured between them."""
     workload = (QUICK if quick else WORKLOADS)[name]
     federation = Federation.build(workload.experiment)
     state = build_first_state(federation)
-    taking_part = contenders(device)
+    taking_part = list_contenders(device)
     best: dict[str, float] = {}
     memory: dict[str, float | None] = {}
     possible: dict[str, list[float]] = {}  # operations that the peak beside a turn could have done in its time
     rates = []
     for turn in range(1 if quick else TURNS):
         for contender, way in taking_part.items():
-            rates.append(peak(device, QUICK_PEAK if quick else PEAK_SECONDS))
-            seconds, held = one_turn(way, federation, state, device, watch=turn == 0)
+            rates.append(measure_peak(device, QUICK_PEAK if quick else PEAK_SECONDS))
+            seconds, held = time_turn(way, federation, state, device, watch=turn == 0)
             best[contender] = min(seconds, best.get(contender, seconds))
             possible.setdefault(contender, []).append(rates[-1] * seconds * way.workers)
             memory.setdefault(contender, held)
-    facts = partial(facts_of, workload, federation, best, taking_part)
-    done = workload.seen * operations_a_sample(workload, federation)
+    facts = partial(derive_facts, workload, federation, best, taking_part)
+    done = workload.seen * count_sample_operations(workload, federation)
     cases = []
     for contender, seconds in best.items():
         beside = {"share_of_peak_beside": done / median(possible[contender]), "peak_mib": memory[contender]}
@@ -211,23 +211,23 @@ def network_cases(name: str, quick: bool, device: str) -> tuple[list[Case], floa
     return cases, max(rates)
 
 
-def one_turn(
+def time_turn(
     way: Contender, federation: Federation, state: RunState, device: str, watch: bool
 ) -> tuple[float, float | None]:
     """Seconds of a cohort's training once it is warm, and MiB at most while it warmed up, if that is watched."""
     cohort = range(federation.experiment.cohort)
-    memory = PeakMemory(lambda: {"family": family()}, MEMORY_SECONDS)
+    memory = PeakMemory(lambda: {"family": measure_family_memory()}, MEMORY_SECONDS)
     with way.make(federation) as engine:
         with memory if watch else nullcontext():
             way.train(engine, state, cohort, 1)
-        synchronise(device)
+        wait_for_device(device)
         start = perf_counter()
         way.train(engine, state, cohort, 1)
-        synchronise(device)
+        wait_for_device(device)
         return perf_counter() - start, memory.peak["family"] or None if watch else None
 
 
-def facts_of(
+def derive_facts(
     workload: Workload, federation: Federation, best: dict[str, float], taking_part: dict[str, Contender], name: str
 ) -> dict[str, Any]:
     """What the time of a contender means."""
@@ -237,27 +237,27 @@ def facts_of(
     return {
         "workers": workers,
         "samples_per_second": workload.seen / seconds,
-        "gflops": workload.seen * operations_a_sample(workload, federation) / seconds / 1e9,
+        "gflops": workload.seen * count_sample_operations(workload, federation) / seconds / 1e9,
         "ratio_per_core": best[PLAIN] / seconds / workers,
         "parallel_efficiency": alone / seconds / workers if alone else None,
         "bytes_moved": taking_part[name].moved(workload.clients, federation.layout.width, settings),
     }
 
 
-def operations_a_sample(workload: Workload, federation: Federation) -> float:
+def count_sample_operations(workload: Workload, federation: Federation) -> float:
     """Floating operations of training for each sample, in batches of the workload's size."""
     inputs = federation.dataset.normalise(federation.dataset.train.inputs[: workload.batch])
-    return step_operations(plain.plainly(federation.build_model()), inputs) / workload.batch
+    return count_step_operations(plain.use_torch_gru(federation.build_model()), inputs) / workload.batch
 
 
 # All of it
 
 
-def training_cases(quick: bool, device: str) -> list[Case]:
+def time_training(quick: bool, device: str) -> list[Case]:
     """Every network, each in a process that finds made-up samples in a cache of its own; the peak is that of all."""
     with TemporaryDirectory() as cache:
-        make_up(Path(cache) / "snowball")
-        measured = [in_process(name, quick, device, cache) for name in WORKLOADS]
+        write_samples(Path(cache) / "snowball")
+        measured = [run_network(name, quick, device, cache) for name in WORKLOADS]
     highest = max(rate for _, rate in measured) / 1e9
     cases = [case for some, _ in measured for case in some]
     for case in cases:
@@ -265,7 +265,7 @@ def training_cases(quick: bool, device: str) -> list[Case]:
     return [make_case("peak sgemm", 1 / highest, None, gflops=highest), *cases]
 
 
-def in_process(name: str, quick: bool, device: str, cache: str) -> tuple[list[Case], float]:
+def run_network(name: str, quick: bool, device: str, cache: str) -> tuple[list[Case], float]:
     """A network's cases, in a new process: worker processes look for data where it does."""
     arguments = ["--network", name, "--device", device, *(["--quick"] if quick else [])]
     hidden = {"SNOWBALL_DATA", "SNOWBALL_VECTORS"}  # the same samples wherever this runs
@@ -279,13 +279,13 @@ def run(quick: bool = False, device: str = CPU) -> dict[str, Any]:
     """All cases on this machine; `quick` cuts clients, samples, turns and, on both sides alike, the VAE's epochs."""
     if device == CUDA and not torch.cuda.is_available():
         raise SettingError(f"--device cuda needs a GPU, and torch {torch.__version__} finds none")
-    cases = training_cases(quick, device)
+    cases = time_training(quick, device)
     if device == CPU:
         from benchmarks.speed import whole_round  # and scikit-learn, which training has no use for
 
-        cases += whole_round.cases(quick)
+        cases += whole_round.run_cases(quick)
     gpu = {"gpu": torch.cuda.get_device_name()} if device == CUDA else {}
-    return {"machine": {**describe(), **gpu}, "cases": cases}
+    return {"machine": {**describe_machine(), **gpu}, "cases": cases}
 
 
 def main() -> None:
@@ -296,12 +296,12 @@ def main() -> None:
     parser.add_argument("--network", choices=WORKLOADS, help="only this one, as JSON")
     options = parser.parse_args()
     if options.network:
-        print("\n" + json.dumps(network_cases(options.network, options.quick, options.device)))
+        print("\n" + json.dumps(time_network(options.network, options.quick, options.device)))
     else:
-        print(table(run(options.quick, options.device)["cases"]))
+        print(format_cases(run(options.quick, options.device)["cases"]))
 
 
-__all__ = ["run", "table"]
+__all__ = ["format_cases", "run"]
 
 if __name__ == "__main__":
     main()

@@ -22,9 +22,9 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from benchmarks.baselines import plain, reference
-from benchmarks.inputs.workloads import samples_of
-from benchmarks.measuring.timing import Case, fastest, make_case
-from benchmarks.speed.elections import CLUSTERS, first_seats, growth_seats
+from benchmarks.inputs.workloads import make_samples
+from benchmarks.measuring.timing import Case, make_case, time_fastest
+from benchmarks.speed.elections import CLUSTERS, count_growth, count_selectees
 from snowball.data import locate_dataset
 from snowball.defenses.snowball.layers import voting_layers
 from snowball.records.checkpoint import load_state, save_state
@@ -65,7 +65,7 @@ REPEATS = 3
 """Times that a call is repeated which takes no time worth speaking of."""
 
 
-def setting(quick: bool, *assignments: str) -> Experiment:
+def make_setting(quick: bool, *assignments: str) -> Experiment:
     """The preset, on what data there is; in a quick run with fewer clients."""
     data = ("data.name=mnist-sample",) if locate_dataset("mnist") is None else ()
     return load_experiment(PRESET, [*data, *(QUICK if quick else ()), *assignments])
@@ -86,7 +86,7 @@ class Clocked(ProcessEngine):
         return self
 
 
-def our_round(experiment: Experiment) -> float:
+def time_our_round(experiment: Experiment) -> float:
     """Seconds of the first round, from when the workers are there."""
     federation = Federation.build(experiment)
     clock = Clocked(federation)
@@ -101,7 +101,7 @@ def our_round(experiment: Experiment) -> float:
 
 
 @contextmanager
-def on_threads(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """So many threads for torch and scikit-learn; by themselves they take as many as there are cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -121,12 +121,12 @@ class PlainRound:
         self.recipe = plain.Recipe(
             settings.epochs, settings.batch, settings.compute_rate(1), settings.momentum, settings.weight_decay
         )
-        self.model = plain.plainly(federation.build_model())
+        self.model = plain.use_torch_gru(federation.build_model())
         self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         cohort = draw_cohort(experiment, 1)
-        self.samples = [samples_of(federation, federation.select_training_samples(client, 1)) for client in cohort]
+        self.samples = [make_samples(federation, federation.select_training_samples(client, 1)) for client in cohort]
         tests = (federation.dataset.test, federation.build_backdoor_test())
-        self.tests = [samples_of(federation, split) for split in tests if split]
+        self.tests = [make_samples(federation, split) for split in tests if split]
         self.layers = voting_layers(federation.layout, "ends")
         own = asdict(experiment.defense.own["vae"])
         self.vae = {name: own[name] for name in VAE}
@@ -137,64 +137,64 @@ class PlainRound:
 
     def bottom_up(self, trained: Sequence[plain.Weights]) -> list[int]:
         """Who is elected by votes."""
-        layers = [plain.differences(self.weights, trained, layer).numpy() for layer in self.layers]
-        votes = reference.bottom_up(layers, CLUSTERS)
-        return reference.selectees(votes.totals, first_seats(len(trained)))
+        layers = [plain.compute_differences(self.weights, trained, layer).numpy() for layer in self.layers]
+        votes = reference.elect_bottom_up(layers, CLUSTERS)
+        return reference.choose_selectees(votes.totals, count_selectees(len(trained)))
 
     def top_down(self, trained: Sequence[plain.Weights], first: Sequence[int]) -> list[int]:
         """Who the VAE elects beside these."""
-        rows = torch.cat([plain.differences(self.weights, trained, layer) for layer in self.layers], 1)
-        target, step = growth_seats(len(trained))
-        return reference.top_down(rows, first, target, step, generator=stream(0, "benchmark", "vae"), **self.vae)
+        rows = torch.cat([plain.compute_differences(self.weights, trained, layer) for layer in self.layers], 1)
+        target, step = count_growth(len(trained))
+        return reference.elect_top_down(rows, first, target, step, generator=stream(0, "benchmark", "vae"), **self.vae)
 
     def finish(self, trained: Sequence[plain.Weights], elected: Sequence[int]) -> list[float]:
         """Average who is elected, and see how good that is."""
-        average = plain.average(trained, [len(samples) for samples in self.samples], elected)
-        return [plain.accuracy(self.model, average, test) for test in self.tests]
+        average = plain.average_weights(trained, [len(samples) for samples in self.samples], elected)
+        return [plain.measure_accuracy(self.model, average, test) for test in self.tests]
 
 
-def plain_seconds(plainly: PlainRound, threads: int, repeats: int) -> dict[str, float]:
+def time_plain_round(plainly: PlainRound, threads: int, repeats: int) -> dict[str, float]:
     """Seconds of the parts of a round on so many threads: training, the vote, the growth after it, and the end."""
-    with on_threads(threads):
-        train, trained = fastest(lambda _: plainly.train(), lambda: None, repeats)
-        vote, first = fastest(plainly.bottom_up, lambda: trained, 1)
-        grow, _ = fastest(partial(plainly.top_down, first=first), lambda: trained, 1)
-        finish, _ = fastest(partial(plainly.finish, elected=first), lambda: trained, 1)
+    with use_threads(threads):
+        train, trained = time_fastest(lambda _: plainly.train(), lambda: None, repeats)
+        vote, first = time_fastest(plainly.bottom_up, lambda: trained, 1)
+        grow, _ = time_fastest(partial(plainly.top_down, first=first), lambda: trained, 1)
+        finish, _ = time_fastest(partial(plainly.finish, elected=first), lambda: trained, 1)
     return dict(zip(PARTS, (train, vote, grow, finish), strict=True))
 
 
 # Cases
 
 
-def round_cases(quick: bool) -> Iterator[Case]:
+def time_rounds(quick: bool) -> Iterator[Case]:
     """A round of each kind, and the plain one beside it: on all cores, as it is run, and on one."""
     repeats = 1 if quick else 2
-    plainly = PlainRound(setting(quick))
-    parts = {threads: plain_seconds(plainly, threads, repeats) for threads in sorted({1, count_cores()})}
+    plainly = PlainRound(make_setting(quick))
+    parts = {threads: time_plain_round(plainly, threads, repeats) for threads in sorted({1, count_cores()})}
     for name, assignments in KINDS.items():
-        experiment = setting(quick, "rounds=1", *assignments)
+        experiment = make_setting(quick, "rounds=1", *assignments)
         wanted = [part for part in PARTS if part != "top_down" or "top-down" in name]
-        seconds = min(our_round(experiment) for _ in range(1 if name in LONG else repeats))
+        seconds = min(time_our_round(experiment) for _ in range(1 if name in LONG else repeats))
         sums = {threads: sum(took[part] for part in wanted) for threads, took in parts.items()}
         alone = {"one_thread_seconds": sums[1], "ratio_to_one_thread": sums[1] / seconds}
-        facts = {"plain_seconds": {part: parts[count_cores()][part] for part in wanted}, **size_of(experiment)}
+        facts = {"plain_seconds": {part: parts[count_cores()][part] for part in wanted}, **describe_size(experiment)}
         yield make_case(name, seconds, sums[count_cores()], **alone, **facts)
 
 
-def size_of(experiment: Experiment) -> dict[str, str | int]:
+def describe_size(experiment: Experiment) -> dict[str, str | int]:
     """What a round is made of."""
     sizes = {"clients": experiment.data.clients, "cohort": experiment.cohort, "epochs": experiment.training.epochs}
     return {"data": experiment.data.name, **sizes, "workers": count_cores()}
 
 
-def rest_case(quick: bool) -> Case:
+def time_parts(quick: bool) -> Case:
     """What a round is made of, as shares of it: both elections with the default judge, written to a folder."""
-    experiment = setting(quick, "rounds=2", "defense.grow_after=0", "defense.judge=distance")
+    experiment = make_setting(quick, "rounds=2", "defense.grow_after=0", "defense.judge=distance")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         rounds = run_experiment(experiment, path, partial(ProcessEngine, workers=count_cores()))
         (_, start), (record, end) = [(record, perf_counter()) for record in rounds]
-        total, took, apart = end - start, record["seconds"], apart_seconds(experiment, path)
+        total, took, apart = end - start, record["seconds"], time_unrecorded(experiment, path)
     election = took["bottom_up"] + took["top_down"]
     parts = {
         "train": took["train"] - apart["draw"],
@@ -205,10 +205,10 @@ def rest_case(quick: bool) -> Case:
     }
     shares = {name: seconds / total for name, seconds in parts.items()}
     beside = {"shares": {**shares, "other": 1 - sum(shares.values())}}
-    return make_case("rest", total - took["train"], None, round_seconds=total, **beside, **size_of(experiment))
+    return make_case("rest", total - took["train"], None, round_seconds=total, **beside, **describe_size(experiment))
 
 
-def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
+def time_unrecorded(experiment: Experiment, path: Path) -> dict[str, float]:
     """Seconds of what a record does not tell, done again with what a run left in its folder."""
     federation = Federation.build(experiment)
     state = load_state(path / CHECKPOINT, experiment.rounds, federation.layout)
@@ -228,7 +228,7 @@ def apart_seconds(experiment: Experiment, path: Path) -> dict[str, float]:
         "flattening": lambda _: drop_broken(receive_replies(federation, replies, cohort))[0].to_updates(),
         "records": keep,
     }
-    return {name: fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}
+    return {name: time_fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}
 
 
 STARTED = """
@@ -251,18 +251,18 @@ main()
 """The command, but that it ends where the first cohort would be trained: all workers are waiting for clients then."""
 
 
-def start_up_case(quick: bool) -> Case:
+def time_start_up(quick: bool) -> Case:
     """Seconds until `snowball run` trains its first client, beside those of a process that only imports torch."""
     data = "mnist-sample" if locate_dataset("mnist") is None else "mnist"
     repeats = 1 if quick else REPEATS
     with TemporaryDirectory() as folder:
         command = ["run", PRESET, "--set", f"data.name={data}", "--out", str(Path(folder) / "run"), "--overwrite"]
-        seconds = min(until_word(STARTED, *command) for _ in range(repeats))
-    reference_seconds = min(until_word("import torch; print('started', flush=True)") for _ in range(repeats))
+        seconds = min(time_until_ready(STARTED, *command) for _ in range(repeats))
+    reference_seconds = min(time_until_ready("import torch; print('started', flush=True)") for _ in range(repeats))
     return make_case("start-up", seconds, reference_seconds, data=data, workers=count_cores())
 
 
-def until_word(program: str, *arguments: str) -> float:
+def time_until_ready(program: str, *arguments: str) -> float:
     """Seconds from the start of a program in a new process to the line that says that it has started."""
     start = perf_counter()
     command = [sys.executable, "-c", program, *arguments]
@@ -275,6 +275,6 @@ def until_word(program: str, *arguments: str) -> float:
     return seconds
 
 
-def cases(quick: bool) -> list[Case]:
+def run_cases(quick: bool) -> list[Case]:
     """Every case of a whole round."""
-    return [*round_cases(quick), rest_case(quick), start_up_case(quick)]
+    return [*time_rounds(quick), time_parts(quick), time_start_up(quick)]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.strength.runs import Case, side_by_side
+from benchmarks.strength.runs import Case, run_cases
 from snowball.attacks import ATTACKS
 
 PROBES = ("cba", "blended", "edge-case", "label-flip")
@@ -20,7 +20,7 @@ PROBES = ("cba", "blended", "edge-case", "label-flip")
 TEXTS = ("text",)
 
 
-def cases() -> Iterator[Case]:
+def list_cases() -> Iterator[Case]:
     """Every run."""
     for attack in (name for name in ATTACKS if name not in TEXTS):
         changed = ("attack.poison_ratio=1.0",) if attack == "label-flip" else ()  # its default, not the preset's
@@ -30,4 +30,4 @@ def cases() -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    side_by_side(cases(), Path(sys.argv[1]))
+    run_cases(list_cases(), Path(sys.argv[1]))

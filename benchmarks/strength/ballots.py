@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.files import RESULTS
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from benchmarks.strength.worlds import CLEAN, Cell, Job, make_experiment
 from snowball.defenses import Context, SnowballPlus
 from snowball.defenses.snowball_plus.ballots import (
@@ -157,5 +157,5 @@ if __name__ == "__main__":
         cells.append(measure_cell(cell))
         print(json.dumps(cells[-1]), file=sys.stderr, flush=True)
     (RESULTS / "ballots.json").write_text(
-        json.dumps({"machine": describe(), "seed": SEED, "cells": cells}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"machine": describe_machine(), "seed": SEED, "cells": cells}, indent=1) + "\n", encoding="utf-8"
     )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.strength.runs import Case, side_by_side
+from benchmarks.strength.runs import Case, run_cases
 from snowball.defenses import DEFENSES
 from snowball.sim.presets import Preset
 
@@ -20,7 +20,7 @@ SLOW_FIRST = ("flip", "deepsight", "crfl")
 """So that nothing long is left for one process alone at the end."""
 
 
-def cases() -> Iterator[Case]:
+def list_cases() -> Iterator[Case]:
     """Every run."""
     for name in sorted(DEFENSES, key=lambda name: name not in SLOW_FIRST):
         varies = "variant" in Preset.read("demo").peers.get(name, {})
@@ -32,4 +32,4 @@ def cases() -> Iterator[Case]:
 
 
 if __name__ == "__main__":
-    side_by_side(cases(), Path(sys.argv[1]))
+    run_cases(list_cases(), Path(sys.argv[1]))

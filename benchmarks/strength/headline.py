@@ -111,7 +111,7 @@ def judge_cell(runs: Mapping[tuple[Cell, str, int], Run], defense: str, cell: Ce
 
     plain = {seed: find("fedavg", seed) for seed in seeds}
     taken = [run["last"]["backdoor_accuracy"] for run in plain.values() if run]
-    counting = [seed for seed, run in plain.items() if run is None or counts(run)]
+    counting = [seed for seed, run in plain.items() if run is None or is_counted(run)]
     trios = []
     looked_at = counting or seeds
     for seed in looked_at:
@@ -124,7 +124,7 @@ def judge_cell(runs: Mapping[tuple[Cell, str, int], Run], defense: str, cell: Ce
     return Judged(cell, bool(counting), len(trios), len(looked_at), mean_known(taken), numbers, highest)
 
 
-def counts(fedavg: Run) -> bool:
+def is_counted(fedavg: Run) -> bool:
     """Whether a run of FedAvg learns the backdoor, or is of a federation in which nobody is malicious."""
     return fedavg["attack"] == CLEAN or bool(fedavg["last"]["backdoor_accuracy"] > TAKEN)
 
@@ -206,7 +206,7 @@ def tabulate_headlines(headlines: Sequence[Mapping[str, Any]]) -> str:
     for kind, name, measure in LINES:
         values = [headline[kind].get(name, {}).get(measure) for headline in headlines]
         title = f"{kind}: {TITLES[name]}, {measure}".replace("_", " ")
-        rows.append([title, *(show(value, name) for value in values)])
+        rows.append([title, *(format_value(value, name) for value in values)])
     return format_table(("", *(headline["defense"] for headline in headlines)), rows)
 
 
@@ -235,7 +235,7 @@ def tabulate_cells(cells: Iterable[Judged]) -> str:
     rows = []
     for cell in cells:
         fedavg = "-" if cell.fedavg is None else format_percent(cell.fedavg)
-        numbers = [show(cell.numbers[name], name) for name in NUMBERS]
+        numbers = [format_value(cell.numbers[name], name) for name in NUMBERS]
         rows.append([*cell.cell, fedavg, show_count(cell), f"{cell.found} of {cell.of}", *numbers])
     head = ("world", "attack", "FedAvg's backdoor", "counts", "seeds", *(TITLES[name] for name in NUMBERS))
     return format_table(head, rows)
@@ -248,7 +248,7 @@ def show_count(cell: Judged) -> str:
     return "yes" if cell.counts else "no"
 
 
-def show(value: float | str | None, name: str) -> str:
+def format_value(value: float | str | None, name: str) -> str:
     """A number for people: per cent, but for what is a multiple; a cell by its name."""
     if value is None or isinstance(value, str):
         return value or "-"

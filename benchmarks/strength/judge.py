@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.files import shorten_numbers
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from benchmarks.strength.headline import (
     Run,
     describe_run,
@@ -114,11 +114,13 @@ def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], 
     """Write the result, with a line per run, in an order that does not depend on which call made it."""
     ordered = sorted(runs, key=lambda run: tuple(run[name] for name in ("seed", "world", "attack", "defense", "run")))
     lines = ",\n  ".join(json.dumps(shorten_numbers(run)) for run in ordered)
-    head = json.dumps({"mode": mode, "machine": describe(), "headlines": shorten_numbers(list(headlines))}, indent=1)
+    head = json.dumps(
+        {"mode": mode, "machine": describe_machine(), "headlines": shorten_numbers(list(headlines))}, indent=1
+    )
     write_bytes(path, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'.encode())
 
 
-def judge(arguments: argparse.Namespace) -> int:
+def judge_defenses(arguments: argparse.Namespace) -> int:
     """Run what is asked for and say what it came to; 1 where runs are missing."""
     mode, folder = MODES[arguments.mode], arguments.out / arguments.mode
     cells = choose_cells(choose_worlds(mode, arguments.only or ("*",)), arguments.attacks)
@@ -169,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--plan", action="store_true", help="say how long it will take, and stop")
     try:
-        return judge(parser.parse_args(arguments))
+        return judge_defenses(parser.parse_args(arguments))
     except SnowballError as error:
         print(f"strength: {error}", file=sys.stderr)
         return 2

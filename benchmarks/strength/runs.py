@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.measuring.machine import describe
+from benchmarks.measuring.machine import describe_machine
 from snowball.records.run import RunFolder
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.presets import load_experiment
@@ -24,7 +24,7 @@ class Case(NamedTuple):
     labels: dict[str, str | None]
 
 
-def play(case: Case, root: Path) -> dict[str, Any]:
+def run_case(case: Case, root: Path) -> dict[str, Any]:
     """Run one case, unless its folder holds it already: what it amounts to."""
     torch.set_num_threads(1)
     experiment = load_experiment(case.preset, case.assignments)
@@ -39,12 +39,12 @@ def play(case: Case, root: Path) -> dict[str, Any]:
     return {**case.labels, "settings": experiment.defense.own, **measured}
 
 
-def side_by_side(cases: Iterable[Case], root: Path) -> None:
+def run_cases(cases: Iterable[Case], root: Path) -> None:
     """Run all cases, two at a time, print each as it comes and at last all as JSON."""
     collected = []
     with get_context("forkserver").Pool(2) as pool:
-        waiting = [pool.apply_async(play, (case, root)) for case in cases]
+        waiting = [pool.apply_async(run_case, (case, root)) for case in cases]
         for result in waiting:
             collected.append(result.get())
             print(json.dumps(collected[-1], default=vars), file=sys.stderr, flush=True)
-    print(json.dumps({"machine": describe(), "runs": collected}, indent=1, default=vars))
+    print(json.dumps({"machine": describe_machine(), "runs": collected}, indent=1, default=vars))

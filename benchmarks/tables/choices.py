@@ -8,7 +8,7 @@ from benchmarks.files import read_result
 from benchmarks.tables.markdown import format_percent, format_table
 
 
-def judges() -> str:
+def tabulate_judges() -> str:
     """Error rates of the judges."""
     worlds = read_result("defaults")["judges"]
     names = next(iter(worlds.values()))
@@ -19,7 +19,7 @@ def judges() -> str:
     return format_table(("FPR / FNR, %", *(f"`{name}`" for name in names)), rows)
 
 
-def ranking() -> str:
+def tabulate_ranking() -> str:
     """The published VAE beside the distance, in the same rounds of every data set."""
     rows = []
     for case in read_result("ranking")["cases"]:
@@ -30,7 +30,7 @@ def ranking() -> str:
     return format_table(heads, rows)
 
 
-def texts() -> str:
+def tabulate_texts() -> str:
     """How often a text ends in a word without a vector, and how two tokenisers cut it."""
     rows = []
     for case in read_result("texts")["cases"]:
@@ -41,7 +41,7 @@ def texts() -> str:
     return format_table(("set", "texts", *heads), rows)
 
 
-def latent() -> str:
+def tabulate_latent() -> str:
     """How well what a VAE learned tells infected candidates from benign ones, by what it was taught."""
     rows = []
     for name, taken in read_result("latent")["rounds"].items():
@@ -52,7 +52,7 @@ def latent() -> str:
     return format_table(("round of", "VAE", "taught", "AUC by code", "AUC by error"), rows)
 
 
-def seats() -> str:
+def tabulate_seats() -> str:
     """How infected updates lie among the others, and the seats that they win, by what was changed."""
     rows = []
     for case in read_result("seats")["cases"]:
@@ -64,7 +64,7 @@ def seats() -> str:
     return format_table(heads, rows)
 
 
-def selectees(table: str) -> str:
+def tabulate_selectees(table: str) -> str:
     """Infected among the selectees, small federations of one size and their seeds together."""
     counts: dict[str, dict[str, list[int]]] = {}
     for world, row in read_result("defaults")[table].items():
@@ -75,24 +75,28 @@ def selectees(table: str) -> str:
             sums[1] += found["of"]
     settings = list(dict.fromkeys(setting for row in counts.values() for setting in row))
     settings.sort(key=lambda setting: setting == "gap")
-    rows = [[world, str(next(iter(row.values()))[1]), *_infected(row, settings)] for world, row in counts.items()]
-    return format_table(("infected among the selectees", "selectees", *settings), [*rows, _totals(counts, settings)])
+    rows = [
+        [world, str(next(iter(row.values()))[1]), *_format_infected(row, settings)] for world, row in counts.items()
+    ]
+    return format_table(
+        ("infected among the selectees", "selectees", *settings), [*rows, _add_totals(counts, settings)]
+    )
 
 
-def floors() -> str:
+def tabulate_floors() -> str:
     """Infected among the selectees for each floor, and a line that counts how many selectees it changes."""
     changed: dict[str, int] = {}
     for row in read_result("defaults")["floors"].values():
         for floor, found in row.items():
             changed[floor] = changed.get(floor, 0) + found["changed"]
-    return f"{selectees('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
+    return f"{tabulate_selectees('floors')}\n| selectees changed | | {' | '.join(map(str, changed.values()))} |"
 
 
-def _infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
+def _format_infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> list[str]:
     return [str(row[setting][0]) if setting in row else "-" for setting in settings]
 
 
-def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
+def _add_totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
     """A last line that adds up what can be compared: the worlds in which every setting could be tried."""
     whole = [row for row in counts.values() if set(row) == set(settings)]
     seats = sum(next(iter(row.values()))[1] for row in whole)
@@ -103,7 +107,7 @@ def _totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[st
     ]
 
 
-def rounds() -> str:
+def tabulate_rounds() -> str:
     """Infected among the selectees by round, all worlds together but the one that the paper itself gives up."""
     sums: dict[int, list[int]] = {}
     for world, row in read_result("defaults")["rounds"].items():
@@ -118,26 +122,26 @@ def rounds() -> str:
     return format_table(("round", *map(str, numbers)), rows)
 
 
-def found() -> str:
+def tabulate_found() -> str:
     """How many clusters the Gap statistic finds."""
     rows = ([world, ", ".join(map(str, numbers))] for world, numbers in read_result("defaults")["found"].items())
     return format_table(("first round of", "clusters found with seeds 0 to 5"), rows)
 
 
-def cohorts() -> str:
+def tabulate_cohorts() -> str:
     """Accuracies of small federations."""
     runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
     for run in read_result("cohorts")["runs"]:
         runs.setdefault((run["sites"], run["infected"]), {}).setdefault(run["defense"], []).append(run["last"])
     names = list(dict.fromkeys(name for row in runs.values() for name in row))
     rows = (
-        [f"{sites}, {infected} infected", *(_accuracies(row.get(name, [])) for name in names)]
+        [f"{sites}, {infected} infected", *(_format_accuracies(row.get(name, [])) for name in names)]
         for (sites, infected), row in runs.items()
     )
     return format_table(("main / backdoor accuracy, %", *names), rows)
 
 
-def _accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
+def _format_accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
     """The mean main accuracy, and the backdoor accuracy of every seed."""
     if not lasts:
         return "-"

@@ -18,16 +18,16 @@ PANELS = {
 """What is drawn in each panel, by the names of the cases."""
 
 
-def figure(cases: Sequence[Mapping[str, Any]]) -> Figure:
+def make_figure(cases: Sequence[Mapping[str, Any]]) -> Figure:
     """Seconds by size, in logarithms."""
     panels = tuple(
-        Panel(title, tuple(line(name, cases, pattern) for name, pattern in lines.items()))
+        Panel(title, tuple(make_series(name, cases, pattern) for name, pattern in lines.items()))
         for title, lines in PANELS.items()
     )
     return Figure("lines", "How time grows", "", "seconds", "seconds", "s", panels, logarithmic=("x", "y"))
 
 
-def line(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:
+def make_series(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:
     """The cases of a pattern, and the exponent between the last two."""
     points = [(case["size"], case["seconds"]) for case in cases if case["name"] == pattern.format(int(case["size"]))]
     (x0, y0), (x1, y1) = points[-2:]
@@ -38,7 +38,7 @@ def line(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:
 def main() -> None:
     """Write the figure."""
     measured = read_result("growth")
-    (ROOT / "docs" / "growth.svg").write_bytes(render_figure(figure(measured["cases"])))
+    (ROOT / "docs" / "growth.svg").write_bytes(render_figure(make_figure(measured["cases"])))
 
 
 if __name__ == "__main__":

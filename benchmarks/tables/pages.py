@@ -14,52 +14,52 @@ from benchmarks.tables import choices, runs, speed, strength
 from snowball.sweeps.grid import describe_grids
 
 
-def pages(kind: str) -> list[str]:
+def list_pages(kind: str) -> list[str]:
     """The names of the defenses or attacks that have a page."""
     return [page.stem for page in sorted((ROOT / "docs" / kind).glob("*.md")) if page.stem != "README"]
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    **{f"defense {name}": partial(runs.one_defense, name) for name in pages("defenses")},
-    **{f"attack {name}": partial(runs.one_attack, name) for name in pages("attacks")},
-    **{f"sweep {name}": partial(runs.sweep, name) for name in describe_grids()},
-    "headline": partial(runs.sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
-    "cifar10": partial(runs.sweep, "cpu/table1", data=("cifar10",)),
-    "all rounds": runs.all_rounds,
-    "attack text": partial(runs.sweep, "cpu/table2", data=("sent140",)),
-    "attacks": runs.attacks,
-    "comparison": runs.comparison,
-    "peers": speed.peers,
-    "elections": speed.elections,
-    "training": speed.training,
-    "round": speed.whole_round,
-    "judges": choices.judges,
-    "ranking": choices.ranking,
-    "latent": choices.latent,
-    "seats": choices.seats,
-    "floors": choices.floors,
-    "clusters": partial(choices.selectees, "clusters"),
-    "rounds": choices.rounds,
-    "found": choices.found,
-    "cohorts": choices.cohorts,
-    "loading": speed.loading,
-    "texts": choices.texts,
-    "growth": speed.growth,
-    "step": speed.step,
-    "busy": speed.busy,
-    "report": speed.report,
-    **{f"history {name}": partial(speed.history, name) for name in ("fldetector", "foolsgold")},
-    "demo": runs.demo,
-    "strength": strength.attacked,
-    "strength not learned": strength.unlearned,
-    "strength clean": strength.clean,
-    "ablation": strength.ablation,
-    "ballots": strength.ballots,
-    "traces": strength.traces,
+    **{f"defense {name}": partial(runs.tabulate_defense, name) for name in list_pages("defenses")},
+    **{f"attack {name}": partial(runs.tabulate_attack, name) for name in list_pages("attacks")},
+    **{f"sweep {name}": partial(runs.tabulate_sweep, name) for name in describe_grids()},
+    "headline": partial(runs.tabulate_sweep, "cpu/table1", data=("mnist", "fashion-mnist")),
+    "cifar10": partial(runs.tabulate_sweep, "cpu/table1", data=("cifar10",)),
+    "all rounds": runs.tabulate_all_rounds,
+    "attack text": partial(runs.tabulate_sweep, "cpu/table2", data=("sent140",)),
+    "attacks": runs.tabulate_attacks,
+    "comparison": runs.tabulate_defenses,
+    "peers": speed.tabulate_peers,
+    "elections": speed.tabulate_elections,
+    "training": speed.tabulate_training,
+    "round": speed.tabulate_round,
+    "judges": choices.tabulate_judges,
+    "ranking": choices.tabulate_ranking,
+    "latent": choices.tabulate_latent,
+    "seats": choices.tabulate_seats,
+    "floors": choices.tabulate_floors,
+    "clusters": partial(choices.tabulate_selectees, "clusters"),
+    "rounds": choices.tabulate_rounds,
+    "found": choices.tabulate_found,
+    "cohorts": choices.tabulate_cohorts,
+    "loading": speed.tabulate_loading,
+    "texts": choices.tabulate_texts,
+    "growth": speed.tabulate_growth,
+    "step": speed.tabulate_step,
+    "busy": speed.tabulate_busy,
+    "report": speed.tabulate_report,
+    **{f"history {name}": partial(speed.tabulate_history, name) for name in ("fldetector", "foolsgold")},
+    "demo": runs.tabulate_demo,
+    "strength": strength.tabulate_attacked_cells,
+    "strength not learned": strength.tabulate_unlearned,
+    "strength clean": strength.tabulate_clean,
+    "ablation": strength.tabulate_ablation,
+    "ballots": strength.tabulate_ballots,
+    "traces": strength.tabulate_traces,
 }
 
 
-def fill(page: str) -> str:
+def fill_page(page: str) -> str:
     """A page with its tables made anew."""
     for name, make in TABLES.items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -72,4 +72,4 @@ def fill(page: str) -> str:
 def main() -> None:
     """Fill every page."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(fill_page(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -33,28 +33,28 @@ PAPER = [
 AGAINST = ("fedavg", "snowball", "ideal")
 
 
-def sweep(name: str, **chosen: Collection[str]) -> str:
+def tabulate_sweep(name: str, **chosen: Collection[str]) -> str:
     """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
-    (found,) = (sweep for sweep in sweeps() if sweep.name == name)
+    (found,) = (sweep for sweep in read_kept_sweeps() if sweep.name == name)
     runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
     return format_markdown(build_sweep_table(replace(found, runs=runs))).partition("\n")[2].strip()
 
 
-def all_rounds() -> str:
+def tabulate_all_rounds() -> str:
     """Table 3's rates of Snowball over all rounds, the first ones among them, when few are elected."""
-    (found,) = (sweep for sweep in sweeps() if sweep.name == "cpu/table3")
+    (found,) = (sweep for sweep in read_kept_sweeps() if sweep.name == "cpu/table3")
     table = {**(found.table or {}), "values": ["false_positive_rate", "false_negative_rate"]}
     runs = [run for run in found.runs if run.at["defense.name"] == "snowball"]
     return format_markdown(build_sweep_table(replace(found, table=table, runs=runs))).partition("\n")[2].strip()
 
 
 @cache
-def sweeps() -> list[Sweep]:
+def read_kept_sweeps() -> list[Sweep]:
     """What was kept of all sweeps."""
     return read_sweeps([unpack_once()])[0]
 
 
-def demo() -> str:
+def tabulate_demo() -> str:
     """The demo, seed by seed: the summaries of its runs."""
     rows = []
     for run in read_result("demo")["runs"]:
@@ -63,7 +63,7 @@ def demo() -> str:
     return format_table(("seed", "defense", "main accuracy, %", "backdoor accuracy, %", "infected elected, %"), rows)
 
 
-def comparison() -> str:
+def tabulate_defenses() -> str:
     """Every defense in the demo's federation: accuracies of the last round, and whom it elected."""
     runs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for run in read_result("compare")["runs"]:
@@ -71,26 +71,26 @@ def comparison() -> str:
     order = {name: place for place, name in enumerate(PAPER)}
     rows = []
     for (name, variant), attacks in sorted(runs.items(), key=lambda item: (order.get(item[0][0], len(order)), item[0])):
-        cells = [cell for attack in ("cba", "dba") for cell in _headline(attacks[attack])]
+        cells = [cell for attack in ("cba", "dba") for cell in _format_headline(attacks[attack])]
         rows.append([f"[{name}]({name}.md)", variant, *cells])
     heads = [f"{attack} {what}" for attack in ("CBA", "DBA") for what in ("main", "backdoor", "FPR", "FNR")]
     return format_table(("defense", "variant", *heads), rows)
 
 
-def _headline(run: Mapping[str, Any]) -> list[str]:
+def _format_headline(run: Mapping[str, Any]) -> list[str]:
     """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
     accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
     rates = (*accuracies, run["false_positive_rate"], run["false_negative_rate"])
     return ["-" if value is None else format_percent(value) for value in rates]
 
 
-def one_defense(name: str) -> str:
+def tabulate_defense(name: str) -> str:
     """What a defense does in the demo's federation, and what it costs a server."""
     rows = []
     for run in read_result("compare")["runs"]:
         if run["defense"] == name:
             best = [format_percent(run["best"][key]) for key in ("main_accuracy", "backdoor_accuracy")]
-            rows.append([run["attack"].upper(), run["variant"] or "", *best, *_headline(run)])
+            rows.append([run["attack"].upper(), run["variant"] or "", *best, *_format_headline(run)])
     heads = ("best main", "backdoor then", "last main", "last backdoor", "FPR", "FNR")
     accuracies = format_table(("attack", "variant", *heads), rows)
     times = [
@@ -102,28 +102,30 @@ def one_defense(name: str) -> str:
     return f"{note}\n\n{accuracies}\n\nOn the server: {', '.join(times)}."
 
 
-def attacks() -> str:
+def tabulate_attacks() -> str:
     """Every attack against FedAvg and Snowball: accuracies of the last round, and whom Snowball elected."""
     runs: dict[str, dict[str, dict[str, Any]]] = {}
     for run in read_result("attacks")["runs"]:
         runs.setdefault(run["attack"], {})[run["defense"]] = run
     rows = []
     for name, by_defense in runs.items():
-        cells = [_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
-        rows.append([f"[{name}]({name}.md)", ATTACKS[name].knowledge, *cells, *_headline(by_defense["snowball"])[2:]])
+        cells = [_format_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
+        rows.append(
+            [f"[{name}]({name}.md)", ATTACKS[name].knowledge, *cells, *_format_headline(by_defense["snowball"])[2:]]
+        )
     heads = ("main / backdoor accuracy, %", "sees", *AGAINST, "infected elected", "benign left out")
     return format_table(heads, rows)
 
 
-def _pair(last: Mapping[str, float | None]) -> str:
+def _format_pair(last: Mapping[str, float | None]) -> str:
     """Main and backdoor accuracy; the main one alone where there is no backdoor."""
     both = (last["main_accuracy"], last["backdoor_accuracy"])
     return " / ".join(format_percent(value) for value in both if value is not None)
 
 
-def one_attack(name: str) -> str:
+def tabulate_attack(name: str) -> str:
     """What an attack on images does in the demo's federation."""
-    rows = [[run["defense"], *_headline(run)] for run in read_result("attacks")["runs"] if run["attack"] == name]
+    rows = [[run["defense"], *_format_headline(run)] for run in read_result("attacks")["runs"] if run["attack"] == name]
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
     where = "In the [demo's federation](../simulator.md), last round, all in per cent; see [all attacks](README.md)."
     return f"{where}\n\n{format_table(heads, rows)}"

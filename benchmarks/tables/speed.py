@@ -8,7 +8,7 @@ from benchmarks.files import read_result
 from benchmarks.tables.markdown import format_number, format_percent, format_table
 
 
-def elections() -> str:
+def tabulate_elections() -> str:
     """Our elections beside the plain ones."""
     rows = []
     for case in read_result("bench-elections")["cases"]:
@@ -19,13 +19,13 @@ def elections() -> str:
     return format_table(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
 
 
-def training() -> str:
+def tabulate_training() -> str:
     """Every way to train, on each network."""
     keys = ("samples_per_second", "ratio", "ratio_per_core")
     rows = []
-    for case in measured("samples_per_second"):
+    for case in select_measured("samples_per_second"):
         peaks = ("share_of_peak", "share_of_peak_beside")
-        shares = [_share(case[key]) for key in (*peaks, "parallel_efficiency")]
+        shares = [_format_share(case[key]) for key in (*peaks, "parallel_efficiency")]
         moved = format_number(case["bytes_moved"] / 2**20) if case["bytes_moved"] else "-"
         rows.append(
             [case["name"], *(format_number(case[key]) for key in keys), *shares, format_number(case["peak_mib"]), moved]
@@ -43,32 +43,34 @@ def training() -> str:
     return format_table(("network, way", *heads), rows)
 
 
-def whole_round() -> str:
+def tabulate_round() -> str:
     """A round beside the plain one, and what it is made of."""
     keys = ("seconds", "reference_seconds", "ratio", "one_thread_seconds", "ratio_to_one_thread")
-    cases = measured("one_thread_seconds")
+    cases = select_measured("one_thread_seconds")
     rows = [
         [case["name"].removeprefix("round "), case["data"], *(format_number(case[key]) for key in keys)]
         for case in cases
     ]
     heads = ("round", "data", "ours, s", "plainly, s", "ratio", "plainly on one thread, s", "ratio")
-    shares = [[name, _share(share)] for case in measured("shares") for name, share in case["shares"].items()]
+    shares = [
+        [name, _format_share(share)] for case in select_measured("shares") for name, share in case["shares"].items()
+    ]
     parts = format_table(("part of a round, with the default judge", "share, %"), shares)
     return f"{format_table(heads, rows)}\n\n{parts}"
 
 
-def measured(fact: str) -> list[dict[str, Any]]:
+def select_measured(fact: str) -> list[dict[str, Any]]:
     """The cases of training that have a fact; none before the first measurement."""
     if not (files.RESULTS / "bench-training.json").exists():
         return []
     return [case for case in read_result("bench-training")["cases"] if fact in case]
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else format_percent(value)
 
 
-def peers() -> str:
+def tabulate_peers() -> str:
     """Every defense's time on the server."""
     cases = [case for case in read_result("bench-elections")["cases"] if "times_fedavg" in case]
     sizes = list(dict.fromkeys(case["name"].partition(" ")[2] for case in cases))
@@ -88,7 +90,7 @@ def peers() -> str:
     return format_table(("defense", *(head for size in sizes for head in (f"{size}, s", "x FedAvg"))), rows)
 
 
-def loading() -> str:
+def tabulate_loading() -> str:
     """What it takes to have each data set in memory and dealt out."""
     rows = []
     for case in read_result("loading")["cases"]:
@@ -100,7 +102,7 @@ def loading() -> str:
     return format_table(("set", "samples", "MiB", *heads), rows)
 
 
-def busy() -> str:
+def tabulate_busy() -> str:
     """How busy a sweep keeps the cores."""
     found = read_result("sweep")
     shares = (format_percent(found[name]) for name in ("busy_share", "waiting_share"))
@@ -108,14 +110,14 @@ def busy() -> str:
     return format_table(("runs", "at a time", "minutes", "cores busy, %", "waiting for a core, %"), [row])
 
 
-def report() -> str:
+def tabulate_report() -> str:
     """How long a report takes, and how large it is."""
     found = read_result("report")
     row = (str(found["runs"]), *(f"{found[name]:.1f}" for name in ("records_mb", "seconds", "page_mb")))
     return format_table(("runs", "records, MB", "seconds", "page, MB"), [row])
 
 
-def step() -> str:
+def tabulate_step() -> str:
     """Where the time of a training step goes."""
     measured = read_result("step")
     total = sum(measured["microseconds"].values())
@@ -130,10 +132,10 @@ def step() -> str:
     return f"{format_table(('part', 'µs', '%'), rows)}\n\n{note}"
 
 
-def growth() -> str:
+def tabulate_growth() -> str:
     """Time and memory by size; series whose size is a round show their first and last points."""
     cases = read_result("growth")["cases"]
-    ends = [case for name in ("rounds", "writers") for case in _ends(cases, name)]
+    ends = [case for name in ("rounds", "writers") for case in _select_ends(cases, name)]
     rows = []
     for case in [case for case in cases if not case["name"].startswith(("rounds", "writers"))] + ends:
         rows.append([case["name"], format_number(case.get("seconds")), format_number(case.get("mib"))])
@@ -141,13 +143,13 @@ def growth() -> str:
     return f"{format_table(('case', 's', 'MiB'), rows)}\n\nExponents: {exponents}."
 
 
-def _ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+def _select_ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
     """The second, the middle and the last case of a series: the first has the start of the workers in it."""
     own = [case for case in cases if case["name"].startswith(name)]
     return [own[1], own[len(own) // 2], own[-1]]
 
 
-def history(name: str) -> str:
+def tabulate_history(name: str) -> str:
     """What it costs a defense to remember clients, and what it is worth."""
     measured = read_result("history")
     rows = []

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.files import read_result
-from benchmarks.strength.headline import Run, counts
+from benchmarks.strength.headline import Run, is_counted
 from benchmarks.strength.worlds import CLEAN, WORLDS, Cell
 from benchmarks.tables.markdown import format_percent, format_table
 
@@ -17,42 +17,49 @@ Runs = Mapping[tuple[str, int], Run]
 """The runs of a cell, by defense and seed."""
 
 
-def attacked() -> str:
+def tabulate_attacked_cells() -> str:
     """Attacked federations in which FedAvg learns the backdoor: accuracies of the last round, and who was left out."""
     chosen = {
         cell: count_seeds(runs)
         for cell, runs in read_cells().items()
-        if cell.attack != CLEAN and learned_by_fedavg(runs)
+        if cell.attack != CLEAN and is_learned_by_fedavg(runs)
     }
     published = any(name == PUBLISHED for runs in chosen.values() for name, _ in runs)
     others = ("fedavg", "ideal", *([PUBLISHED] if published else []))
-    rows = [[*cell, *tabulate_attacked(runs, others), *map(show, tell_cost(runs))] for cell, runs in chosen.items()]
+    rows = [
+        [*cell, *format_attacked(runs, others), *map(format_share, tell_cost(runs))] for cell, runs in chosen.items()
+    ]
     named = ("FedAvg's backdoor", "Ideal's", *(["Snowball's"] if published else []))
     heads = ("backdoor", "infected averaged", "main lost", "honest left out")
     return format_table(("world", "attack", "seeds", *named, *heads), rows)
 
 
-def unlearned() -> str:
+def tabulate_unlearned() -> str:
     """Attacked federations in which FedAvg does not learn the backdoor, which say little: those of the last round."""
     rows = [
-        [*cell, *tabulate_attacked(runs, ("fedavg", "ideal"))]
+        [*cell, *format_attacked(runs, ("fedavg", "ideal"))]
         for cell, runs in read_cells().items()
-        if cell.attack != CLEAN and not learned_by_fedavg(runs)
+        if cell.attack != CLEAN and not is_learned_by_fedavg(runs)
     ]
     return format_table(("world", "attack", "seeds", "FedAvg's backdoor", "Ideal's", "backdoor"), rows)
 
 
-def clean() -> str:
+def tabulate_clean() -> str:
     """Federations in which nobody attacks: what the defense costs."""
     rows = [
-        [cell.world, str(len(find_seeds(runs))), show(lose_main(runs)), show(mean_share(runs, "honest_left_out"))]
+        [
+            cell.world,
+            str(len(find_seeds(runs))),
+            format_share(measure_lost_main(runs)),
+            format_share(mean_share(runs, "honest_left_out")),
+        ]
         for cell, runs in read_cells().items()
         if cell.attack == CLEAN
     ]
     return format_table(("world", "seeds", "main lost", "honest left out"), rows)
 
 
-def ablation() -> str:
+def tabulate_ablation() -> str:
     """Attacked federations with all ballots, and without each of them: the backdoor of the last round."""
     runs = read_result("strength-ablation")["runs"]
     without = dict.fromkeys(run["defense"] for run in runs if run["defense"].startswith(f"{DEFENSE}:"))
@@ -60,7 +67,7 @@ def ablation() -> str:
     cells: dict[Cell, dict[str, float]] = {}
     for run in runs:
         cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"]] = run["last"]["backdoor_accuracy"]
-    rows = [[*cell, *(show(found.get(name)) for name in columns)] for cell, found in cells.items()]
+    rows = [[*cell, *(format_share(found.get(name)) for name in columns)] for cell, found in cells.items()]
     heads = (
         "FedAvg's backdoor",
         "Ideal's",
@@ -70,23 +77,23 @@ def ablation() -> str:
     return format_table(("world", "attack", *heads), rows)
 
 
-def ballots() -> str:
+def tabulate_ballots() -> str:
     """Every ballot alone, on rounds in which no backdoor has settled."""
     rows = []
     for cell in read_result("ballots")["cells"]:
         keys = ("charged", "alone_missed", "alone_wrong", "joint_missed", "joint_wrong")
         charging = {name: found for name, found in cell["ballots"].items() if found["charged"]}
         for name, found in (charging or {"none charges": {"charged": 0.0}}).items():
-            rows.append([cell["world"], cell["attack"], name, *(show(found.get(key)) for key in keys)])
+            rows.append([cell["world"], cell["attack"], name, *(format_share(found.get(key)) for key in keys)])
     heads = ("rounds charged", "infected missed", "honest charged", "missed, all traces", "honest accused, all traces")
     return format_table(("world", "attack", "ballot", *heads), rows)
 
 
-def traces() -> str:
+def tabulate_traces() -> str:
     """How well each trace orders infected above honest updates, given suspects."""
     cells = [cell for cell in read_result("ballots")["cells"] if cell["traces"]]
     names = dict.fromkeys(name for cell in cells for name in cell["traces"])
-    rows = [[name, *(show(cell["traces"].get(name)) for cell in cells)] for name in names]
+    rows = [[name, *(format_share(cell["traces"].get(name)) for cell in cells)] for name in names]
     return format_table(("trace", *(f"{cell['world']} {cell['attack']}" for cell in cells)), rows)
 
 
@@ -112,24 +119,24 @@ def find_seeds(runs: Runs) -> list[int]:
     return [seed for seed in seeds if {DEFENSE, "fedavg"} <= {name for name, each in runs if each == seed}]
 
 
-def learned_by_fedavg(runs: Runs) -> bool:
+def is_learned_by_fedavg(runs: Runs) -> bool:
     """Whether FedAvg learns the backdoor with any seed."""
-    return any(counts(run) for (name, _), run in runs.items() if name == "fedavg")
+    return any(is_counted(run) for (name, _), run in runs.items() if name == "fedavg")
 
 
 def count_seeds(runs: Runs) -> Runs:
     """The runs with those seeds with which FedAvg learns the backdoor."""
-    return keep_seeds(runs, {seed for (name, seed), run in runs.items() if name == "fedavg" and counts(run)})
+    return keep_seeds(runs, {seed for (name, seed), run in runs.items() if name == "fedavg" and is_counted(run)})
 
 
-def tabulate_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
+def format_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
     """The number of seeds, and the backdoor accuracies of other defenses and of this one."""
-    return [str(len(find_seeds(runs))), *(show(mean_backdoor(runs, name)) for name in (*others, DEFENSE))]
+    return [str(len(find_seeds(runs))), *(format_share(mean_backdoor(runs, name)) for name in (*others, DEFENSE))]
 
 
 def tell_cost(runs: Runs) -> list[float | None]:
     """Which share of infected updates the defense averages, and what it costs."""
-    return [mean_share(runs, "infected_elected"), lose_main(runs), mean_share(runs, "honest_left_out")]
+    return [mean_share(runs, "infected_elected"), measure_lost_main(runs), mean_share(runs, "honest_left_out")]
 
 
 def mean_backdoor(runs: Runs, defense: str) -> float | None:
@@ -137,7 +144,7 @@ def mean_backdoor(runs: Runs, defense: str) -> float | None:
     return mean_known([run["last"]["backdoor_accuracy"] for (name, _), run in runs.items() if name == defense])
 
 
-def lose_main(runs: Runs) -> float | None:
+def measure_lost_main(runs: Runs) -> float | None:
     """The mean main accuracy of the last round that is lost against FedAvg with the same seed."""
     main = {key: run["last"]["main_accuracy"] for key, run in runs.items()}
     return mean_known([main["fedavg", seed] - main[DEFENSE, seed] for seed in find_seeds(runs)])
@@ -153,6 +160,6 @@ def mean_known(values: Sequence[Any]) -> float | None:
     return fmean(values) if values else None
 
 
-def show(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """Per cent, or nothing."""
     return "" if value is None else format_percent(value)

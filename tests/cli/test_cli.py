@@ -273,7 +273,7 @@ def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.Monkey
     case: dict[str, Any] = {"name": "small", "seconds": 0.5, "reference_seconds": None, "ratio": None}
     code = (
         f"def run(quick):\n    return {{'machine': {{}}, 'cases': [{case}], 'quick': quick}}\n"
-        "def table(cases):\n    return cases[0]['name']\n"
+        "def format_cases(cases):\n    return cases[0]['name']\n"
     )
     (tmp_path / "benchmarks" / "speed" / "elections.py").write_text(code, encoding="utf-8")
     assert call("bench", "elections")[1] == "small\n"

@@ -32,7 +32,7 @@ def run_benchmark(
         raise SettingError(f"--device {device} needs `bench training`: elections run on the CPU")
     benchmark = load_benchmark(what)
     results = benchmark.run(quick, **({"device": device.value} if what is Bench.training else {}))
-    typer.echo(json.dumps(results, indent=2) if as_json else benchmark.table(results["cases"]))
+    typer.echo(json.dumps(results, indent=2) if as_json else benchmark.format_cases(results["cases"]))
 
 
 def load_benchmark(name: str) -> Any:

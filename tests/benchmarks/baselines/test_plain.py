@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from benchmarks.baselines import plain
-from benchmarks.inputs.workloads import Workload, make_up
+from benchmarks.inputs.workloads import Workload, write_samples
 from benchmarks.speed.training import Plainly
 from snowball.rng import stream
 from snowball.sim.engines.base import train_cohort
@@ -26,7 +26,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def federations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Federation]:
     cache = tmp_path_factory.mktemp("cache")
-    make_up(cache / "snowball")
+    write_samples(cache / "snowball")
     with pytest.MonkeyPatch.context() as environment:
         for name in ("SNOWBALL_DATA", "SNOWBALL_VECTORS"):
             environment.delenv(name, raising=False)
@@ -90,7 +90,7 @@ def watched(model: nn.Module) -> list[int]:
 
 
 def test_batches_come_in_a_new_order_every_time() -> None:
-    batches = plain.shuffled(TensorDataset(torch.arange(50), torch.arange(50)), 10)
+    batches = plain.shuffle_batches(TensorDataset(torch.arange(50), torch.arange(50)), 10)
     first, second = (torch.cat([inputs for inputs, _ in batches]) for _ in range(2))
     assert not first.equal(second)
     assert first.sort().values.equal(second.sort().values)
@@ -107,24 +107,24 @@ def test_the_global_weights_are_left_as_they_are(federations: dict[str, Federati
 
 def test_the_mean_weighs_by_examples_and_leaves_out_who_is_not_elected() -> None:
     trained = [{"w": torch.tensor([value])} for value in (1.0, 4.0, 100.0)]
-    assert plain.average(trained, [2, 1, 5], [0, 1])["w"].item() == pytest.approx(2)
+    assert plain.average_weights(trained, [2, 1, 5], [0, 1])["w"].item() == pytest.approx(2)
 
 
 def test_differences_are_rows_of_one_layer() -> None:
     weights = {"w": torch.ones(2, 2), "v": torch.zeros(1)}
     trained = [{"w": torch.full((2, 2), 3.0), "v": torch.ones(1)}]
-    assert plain.differences(weights, trained, "w").tolist() == [[2, 2, 2, 2]]
+    assert plain.compute_differences(weights, trained, "w").tolist() == [[2, 2, 2, 2]]
 
 
 def test_accuracy_is_the_share_of_right_labels() -> None:
     model = nn.Linear(2, 2, bias=False)
     samples = TensorDataset(torch.eye(2).repeat(3, 1), torch.tensor([0, 1, 0, 1, 0, 0]))
-    assert plain.accuracy(model, {"weight": torch.eye(2)}, samples) == pytest.approx(5 / 6)
+    assert plain.measure_accuracy(model, {"weight": torch.eye(2)}, samples) == pytest.approx(5 / 6)
 
 
 def test_the_plain_gru_runs_as_torch_has_it_and_scores_the_same(federations: dict[str, Federation]) -> None:
     ours = federations["gru"].build_model()
-    plainly = plain.plainly(ours)
+    plainly = plain.use_torch_gru(ours)
     inputs = torch.rand(3, 25, 50)
     assert type(plainly) is plain.PlainGru
     assert type(ours) is not plain.PlainGru

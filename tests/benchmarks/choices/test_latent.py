@@ -20,9 +20,9 @@ def a_round(rows: int = 12, infected: int = 3, selectees: int = 4) -> latent.Rou
 
 def test_a_vae_learns_the_selectees_or_all_their_differences() -> None:
     taken = a_round()
-    _, known, asked = latent.learn(taken, "vae", "updates", QUICK, 0)
+    _, known, asked = latent.train_vae(taken, "vae", "updates", QUICK, 0)
     assert (known.shape, asked.shape) == ((4, 20), (8, 1, 20))
-    _, known, asked = latent.learn(taken, "vae", "differences", QUICK, 0)
+    _, known, asked = latent.train_vae(taken, "vae", "differences", QUICK, 0)
     assert (known.shape, asked.shape) == ((12, 20), (8, 8, 20))
     torch.testing.assert_close(known.sum(0), torch.zeros(20), rtol=0, atol=1e-5)
     torch.testing.assert_close(asked.sum(1), torch.zeros(8, 20), rtol=0, atol=1e-5)
@@ -32,20 +32,20 @@ def test_a_vae_learns_the_selectees_or_all_their_differences() -> None:
 
 @pytest.mark.parametrize("learned", ["updates", "differences"])
 def test_infected_updates_that_lie_far_away_are_told_apart(learned: str) -> None:
-    case = latent.measure(a_round(), "vae-span", learned, QUICK, repeats=2)
+    case = latent.measure_vaes(a_round(), "vae-span", learned, QUICK, repeats=2)
     assert min(case["error_auc"]) > 0.9
 
 
 def test_the_distance_alone_tells_them_apart_too() -> None:
-    assert latent.without_vae(a_round()) == 1.0
+    assert latent.measure_distance(a_round()) == 1.0
 
 
 def test_a_stored_round_has_its_selectees() -> None:
-    taken = latent.stored(latent.STORED)
+    taken = latent.read_stored_round(latent.STORED)
     assert (len(taken.infected), int(taken.infected.sum()), int(taken.selectees.sum())) == (50, 10, 5)
 
 
 def test_a_result_has_every_case() -> None:
-    result = latent.result_of(a_round(), QUICK, repeats=1)
+    result = latent.measure_round(a_round(), QUICK, repeats=1)
     assert (result["clients"], result["infected"], result["infected_selectees"]) == (12, 3, 0)
     assert [(case["judge"], case["learned"]) for case in result["cases"]] == list(latent.CASES)

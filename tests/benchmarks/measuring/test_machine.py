@@ -5,11 +5,11 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.measuring.machine import STATUS, PeakMemory, describe, resident
+from benchmarks.measuring.machine import STATUS, PeakMemory, describe_machine, measure_own_memory
 
 
 def test_the_machine_is_described() -> None:
-    facts = describe()
+    facts = describe_machine()
     assert set(facts) == {"cpu", "cores", "python", "torch", "numpy", "scikit-learn"}
     assert all(facts.values())
 
@@ -21,7 +21,7 @@ def test_peak_memory_sees_what_is_freed_again() -> None:
         time.sleep(0.1)
         del block
     assert 55 < memory.growth["RssAnon"] < 120
-    assert resident()["VmRSS"] >= resident()["RssAnon"] > 0
+    assert measure_own_memory()["VmRSS"] >= measure_own_memory()["RssAnon"] > 0
 
 
 def test_peak_memory_watches_whatever_is_read() -> None:

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.baselines.plain import plainly
-from benchmarks.measuring.operations import product_rate, step_operations
+from benchmarks.baselines.plain import use_torch_gru
+from benchmarks.measuring.operations import count_step_operations, measure_product_rate
 from snowball.models import build_model
 from snowball.rng import stream
 
@@ -27,23 +27,23 @@ def network(name: str) -> nn.Module:
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("batch", [1, 10])
 def test_a_step_of_the_plain_loop_is_as_much_as_torch_counts(name: str, batch: int) -> None:
-    model, inputs = plainly(network(name)), torch.rand(batch, *SHAPES[name])
-    assert step_operations(model, inputs) == counted(model, inputs)
+    model, inputs = use_torch_gru(network(name)), torch.rand(batch, *SHAPES[name])
+    assert count_step_operations(model, inputs) == counted(model, inputs)
 
 
 def test_our_gru_spends_more_than_it_needs_and_the_others_do_not() -> None:
     inputs = {name: torch.rand(10, *shape) for name, shape in SHAPES.items()}
     spent = {name: counted(network(name), inputs[name]) for name in SHAPES}
-    needed = {name: step_operations(plainly(network(name)), inputs[name]) for name in SHAPES}
+    needed = {name: count_step_operations(use_torch_gru(network(name)), inputs[name]) for name in SHAPES}
     assert spent["gru"] > needed.pop("gru")
     assert all(spent[name] == need for name, need in needed.items())
 
 
 def test_counting_leaves_nothing_behind_in_the_model() -> None:
     model = network("cnn")
-    first, second = (step_operations(model, torch.rand(2, *SHAPES["cnn"])) for _ in range(2))
+    first, second = (count_step_operations(model, torch.rand(2, *SHAPES["cnn"])) for _ in range(2))
     assert first == second
 
 
 def test_a_product_has_a_rate_however_short_the_time() -> None:
-    assert product_rate(16, "cpu", seconds=0) > 0
+    assert measure_product_rate(16, "cpu", seconds=0) > 0

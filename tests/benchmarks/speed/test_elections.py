@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.inputs.synthetic import SCALE, client_factors, make_layers, to_updates
-from benchmarks.measuring.timing import fastest, make_case
-from benchmarks.speed.elections import agreement, real_layers, run, table
+from benchmarks.inputs.synthetic import SCALE, make_factors, make_layers, make_updates
+from benchmarks.measuring.timing import make_case, time_fastest
+from benchmarks.speed.elections import count_agreement, read_real_layers, run, table
 from snowball.defenses import DEFENSES
 
 NAMES = [
@@ -29,16 +29,16 @@ def test_rows_have_the_shapes_and_scale_of_a_round() -> None:
         "conv1.weight": (50, 32, 1, 5, 5),
         "fc2.weight": (50, 10, 256),
     }
-    updates = to_updates(layers)
+    updates = make_updates(layers)
     assert updates.values.shape == (50, 3360)
     assert SCALE / 2 < updates.values.std().item() < SCALE * 2
     assert updates.values[:, 0].tolist() == layers["conv1.weight"][:, 0, 0, 0, 0].tolist()
 
 
 def test_the_real_round_is_one_of_the_papers_cnn() -> None:
-    layers = real_layers()
+    layers = read_real_layers()
     assert {name: tuple(layer.shape[1:]) for name, layer in layers.items()} == PAPER_CNN
-    assert 0.005 < to_updates(layers).values.std().item() < 0.05
+    assert 0.005 < make_updates(layers).values.std().item() < 0.05
 
 
 def test_rows_are_the_same_each_time() -> None:
@@ -47,11 +47,11 @@ def test_rows_are_the_same_each_time() -> None:
 
 
 def test_one_row_in_five_is_infected_and_moved_alike() -> None:
-    factors = client_factors(50)
+    factors = make_factors(50)
     assert (factors[:40, -1] == 0).all()
     assert len(set(factors[40:, -1].tolist())) == 1
     assert factors[40, -1] > 0
-    rows = to_updates(make_layers(50, PAPER_CNN)).values.numpy()
+    rows = make_updates(make_layers(50, PAPER_CNN)).values.numpy()
     offset = rows[40:].mean(0) - rows[:40].mean(0)
     among_honest = rows[:10].mean(0) - rows[10:40].mean(0)
     assert np.linalg.norm(offset) > 2 * np.linalg.norm(among_honest)
@@ -60,7 +60,7 @@ def test_one_row_in_five_is_infected_and_moved_alike() -> None:
 def test_a_case_divides_the_reference_by_ours() -> None:
     assert make_case("x", 2.0, 6.0, agree=1)["ratio"] == 3
     assert make_case("x", 2.0, None)["ratio"] is None
-    assert agreement([1, 2, 3], [2, 3, 4]) == {"agree": 2, "of": 3}
+    assert count_agreement([1, 2, 3], [2, 3, 4]) == {"agree": 2, "of": 3}
 
 
 def test_the_fastest_run_prepares_each_time() -> None:
@@ -70,7 +70,7 @@ def test_the_fastest_run_prepares_each_time() -> None:
         prepared.append(len(prepared))
         return prepared[-1]
 
-    seconds, result = fastest(lambda number: number, prepare, 3)
+    seconds, result = time_fastest(lambda number: number, prepare, 3)
     assert prepared == [0, 1, 2]
     assert seconds >= 0
     assert result in prepared

@@ -12,7 +12,7 @@ FEW = ("rounds=9", "data.clients=60", "cohort=10")
 
 @pytest.mark.parametrize("name", history.MAKE)
 def test_a_bound_is_what_is_kept_and_costs_what_it_forgets(name: str) -> None:
-    everybody, few = (history.decide(name, bound, 1, *FEW) for bound in (None, 15))
+    everybody, few = (history.count_decisions(name, bound, 1, *FEW) for bound in (None, 15))
     assert few["clients"] == 15 < everybody["clients"]
     assert 0 < few["known"] < everybody["known"] < 1
     assert max(few["rows"]) < max(everybody["rows"])
@@ -25,7 +25,7 @@ def test_rows_are_counted_as_checkpoints_write_them(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 1)
     experiment = history.load(history.PRESET, FEW)
     clients = history.make_bowls(60, 1)
-    for _, _, state in history.play(history.MAKE["fldetector"](15), clients, experiment, 8):
+    for _, _, state in history.judge_rounds(history.MAKE["fldetector"](15), clients, experiment, 8):
         history.save_state(state, tmp_path)
     assert {file.stem for file in (tmp_path / TENSOR_FOLDER).iterdir()} == history.hash_rows(state)
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from benchmarks.speed.report import measure
+from benchmarks.speed.report import measure_report
 from snowball.records.rounds import RoundRecord
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "report"))
@@ -19,7 +19,7 @@ def test_the_largest_records_of_finished_runs_are_reported_on(tmp_path: Path) ->
     make_sweep(tmp_path, make_round=with_evidence, name="cpu/table1", title="One")
     (largest, *_) = tmp_path.glob("*-snowball-1-*")
     (largest / "summary.json").unlink()
-    found = measure(tmp_path, most=2)
+    found = measure_report(tmp_path, most=2)
     assert found["runs"] == 2
     both = sum(file.stat().st_size for seed in (2, 3) for file in tmp_path.glob(f"*-snowball-{seed}-*/rounds.jsonl"))
     assert found["records_mb"] * 1e6 == both

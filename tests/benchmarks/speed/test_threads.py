@@ -8,11 +8,11 @@ SMALL = VAESettings(hidden=16, latent=4)
 
 
 def test_a_last_bit_is_a_difference() -> None:
-    one = threads.learn_and_score(40, 1, SMALL)
-    assert threads.same(one, threads.learn_and_score(40, 1, SMALL))
-    assert not threads.same(one, [*one[:-1], torch.nextafter(one[-1], one[-1] + 1)])
+    one = threads.train_and_score(40, 1, SMALL)
+    assert threads.are_equal(one, threads.train_and_score(40, 1, SMALL))
+    assert not threads.are_equal(one, [*one[:-1], torch.nextafter(one[-1], one[-1] + 1)])
 
 
 def test_the_threads_that_change_something_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "learn_and_score", lambda width, count, settings: [torch.tensor(count > 4)])
+    monkeypatch.setattr(threads, "train_and_score", lambda width, count, settings: [torch.tensor(count > 4)])
     assert threads.find_differing(40) == [6, 8, 16]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks import files
 from benchmarks.inputs import workloads
 from benchmarks.speed import training, whole_round
-from benchmarks.speed.training import PLAIN, contenders, moved_by_flower, moved_by_processes
+from benchmarks.speed.training import PLAIN, count_bytes_of_flower, count_bytes_of_processes, list_contenders
 from benchmarks.tables import speed
 from snowball import cli
 from snowball.sim.engines.processes import count_cores
@@ -34,7 +34,7 @@ def check_training(cases: dict[str, dict[str, Any]], network: str) -> None:
     """Every way to train has its facts, and they agree with each other."""
     highest = cases["peak sgemm"]["gflops"]
     names = [name for name in cases if name.startswith(f"{network} ")]
-    assert names == [f"{network} {name}" for name in contenders("cpu")]
+    assert names == [f"{network} {name}" for name in list_contenders("cpu")]
     for name in names:
         case = cases[name]
         assert set(case) == FACTS
@@ -50,7 +50,7 @@ def check_training(cases: dict[str, dict[str, Any]], network: str) -> None:
 def test_the_quick_run_times_every_way_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(training, "WORKLOADS", {"gru": workloads.WORKLOADS["gru"]})
-    monkeypatch.setattr(whole_round, "cases", lambda quick: [training.make_case("round", 1.0, 2.0, quick=quick)])
+    monkeypatch.setattr(whole_round, "run_cases", lambda quick: [training.make_case("round", 1.0, 2.0, quick=quick)])
     result = bench("--quick")
     assert {"cpu", "cores", "python", "torch"} <= set(result["machine"])
     cases = {case["name"]: case for case in result["cases"]}
@@ -89,17 +89,17 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_gpu_has_no_worker_processes() -> None:
-    assert set(contenders("cuda")) <= {PLAIN, "serial", "vmap"}
-    assert f"processes {count_cores()}" in contenders("cpu")
+    assert set(list_contenders("cuda")) <= {PLAIN, "serial", "vmap"}
+    assert f"processes {count_cores()}" in list_contenders("cpu")
 
 
 def test_processes_move_the_global_row_once_and_flower_with_every_message() -> None:
-    assert moved_by_processes(3, 10, settings=7) == 4 * 10 * 4 + 3 * TASK_HEADER.size
-    assert moved_by_flower(3, 10, settings=7) == 3 * (4 * 10 * 2 + 7)
+    assert count_bytes_of_processes(3, 10, settings=7) == 4 * 10 * 4 + 3 * TASK_HEADER.size
+    assert count_bytes_of_flower(3, 10, settings=7) == 3 * (4 * 10 * 2 + 7)
 
 
 def test_a_quick_round_is_the_papers_but_smaller() -> None:
-    quick, whole = whole_round.setting(True), whole_round.setting(False)
+    quick, whole = whole_round.make_setting(True), whole_round.make_setting(False)
     assert (whole.data.clients, whole.cohort, whole.training.epochs) == (200, 50, 5)
     assert (quick.data.clients, quick.cohort, quick.training.epochs) == (24, 12, 1)
     assert quick.defense.own["clusters"] == whole.defense.own["clusters"] == 11
@@ -108,11 +108,11 @@ def test_a_quick_round_is_the_papers_but_smaller() -> None:
 
 def test_a_program_that_ends_before_it_says_so_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="exit code 3 too early"):
-        whole_round.until_word("raise SystemExit(3)")
+        whole_round.time_until_ready("raise SystemExit(3)")
 
 
 def test_what_is_made_up_is_enough_for_every_workload(tmp_path: Path) -> None:
-    workloads.make_up(tmp_path / "made")
+    workloads.write_samples(tmp_path / "made")
     wanted = {workload.data: workload.clients * workload.samples for workload in workloads.WORKLOADS.values()}
     assert wanted["cifar10"] <= workloads.PHOTOGRAPHS
     assert wanted["sent140"] <= workloads.TEXTS
@@ -124,12 +124,12 @@ def test_the_tables_of_the_documentation_are_made_of_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "RESULTS", tmp_path)
-    assert speed.training().count("\n") == 1  # nothing is measured yet
+    assert speed.tabulate_training().count("\n") == 1  # nothing is measured yet
     trained: dict[str, Any] = dict.fromkeys(FACTS, 0.5) | {"name": "cnn serial", "parallel_efficiency": None}
     times = {"seconds": 2.0, "reference_seconds": 8.0, "ratio": 4.0, "one_thread_seconds": 6.0}
     whole = {"name": "round bottom-up", "data": "mnist", **times, "ratio_to_one_thread": 3.0}
     rest = {"name": "rest", "shares": {"train": 0.875, "draw": 0.125}}
     (tmp_path / "bench-training.json").write_text(json.dumps({"cases": [trained, whole, rest]}), encoding="utf-8")
-    assert "| cnn serial | 0.5 | 0.5 | 0.5 | 50.0 | 50.0 | - | 0.5 | " in speed.training()
-    assert "| bottom-up | mnist | 2 | 8 | 4 | 6 | 3 |" in speed.whole_round()
-    assert "| train | 87.5 |\n| draw | 12.5 |" in speed.whole_round()
+    assert "| cnn serial | 0.5 | 0.5 | 0.5 | 50.0 | 50.0 | - | 0.5 | " in speed.tabulate_training()
+    assert "| bottom-up | mnist | 2 | 8 | 4 | 6 | 3 |" in speed.tabulate_round()
+    assert "| train | 87.5 |\n| draw | 12.5 |" in speed.tabulate_round()

@@ -42,8 +42,8 @@ def read_lines(table: str) -> list[list[str]]:
 
 def test_attacked_cells_are_means_over_the_seeds_that_count() -> None:
     cells = ["2", "99.0", "1.0", "3.0", "25.0", "2.0", "0.0"]
-    assert read_lines(strength.attacked()) == [["mnist-a0.5-m30", "cba", *cells]]
-    assert "Snowball's" not in strength.attacked()
+    assert read_lines(strength.tabulate_attacked_cells()) == [["mnist-a0.5-m30", "cba", *cells]]
+    assert "Snowball's" not in strength.tabulate_attacked_cells()
 
 
 def test_snowball_has_a_column_where_it_was_run_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_snowball_has_a_column_where_it_was_run_at_all(monkeypatch: pytest.Monke
         make_run("snowball:clusters=4", 0.7),  # which is not as published
     ]
     monkeypatch.setattr(strength, "read_result", lambda name: {"runs": runs})
-    table = strength.attacked()
+    table = strength.tabulate_attacked_cells()
     assert "| FedAvg's backdoor | Ideal's | Snowball's | backdoor | infected averaged | main lost |" in table
     assert read_lines(table) == [
         ["mnist-a0.5-m30", "cba", "2", "99.0", "1.0", "60.0", "3.0", "25.0", "2.0", "0.0"],
@@ -64,11 +64,11 @@ def test_snowball_has_a_column_where_it_was_run_at_all(monkeypatch: pytest.Monke
 
 
 def test_what_fedavg_does_not_learn_stands_apart() -> None:
-    assert read_lines(strength.unlearned()) == [["mnist-a0.5-m30", "dba", "1", "50.0", "", "40.0"]]
+    assert read_lines(strength.tabulate_unlearned()) == [["mnist-a0.5-m30", "dba", "1", "50.0", "", "40.0"]]
 
 
 def test_clean_federations_stand_apart() -> None:
-    assert read_lines(strength.clean()) == [["mnist-a0.5-m20", "1", "2.0", "1.0"]]
+    assert read_lines(strength.tabulate_clean()) == [["mnist-a0.5-m20", "1", "2.0", "1.0"]]
 
 
 def test_the_ablation_has_a_column_per_missing_ballot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_the_ablation_has_a_column_per_missing_ballot(monkeypatch: pytest.Monkey
         make_run("snowball-plus", 0.02, attack="dba"),
     ]
     monkeypatch.setattr(strength, "read_result", lambda name: {"runs": runs})
-    table = strength.ablation()
+    table = strength.tabulate_ablation()
     assert "| world | attack | FedAvg's backdoor | Ideal's | all ballots | no crowd |" in table
     assert read_lines(table) == [
         ["mnist-a0.5-m30", "cba", "99.0", "", "1.0", "50.0"],
