@@ -60,13 +60,13 @@ def test_run_continues_a_run_and_report_shows_it(tmp_path: Path) -> None:
     folder = snowball.run("demo", tmp_path / "run", SMALL)
     again = snowball.run("demo", tmp_path / "run", SMALL)
     page = snowball.report(tmp_path / "run", tmp_path / "report.html")
-    assert [record["round"] for record in folder.rounds()] == [1]
-    assert again.summary() == folder.summary()
+    assert [record["round"] for record in folder.read_rounds()] == [1]
+    assert again.read_summary() == folder.read_summary()
     assert "<html" in page.read_text(encoding="utf-8")
 
 
 def test_simulate_gives_the_records_of_run(tmp_path: Path) -> None:
-    on_disk = snowball.run("demo", tmp_path / "run", SMALL).rounds()
+    on_disk = snowball.run("demo", tmp_path / "run", SMALL).read_rounds()
     in_memory = list(snowball.simulate(snowball.load_experiment("demo", SMALL)))
     for record in [*on_disk, *in_memory]:
         del record["seconds"]

@@ -214,7 +214,7 @@ def time_unrecorded(experiment: Experiment, path: Path) -> dict[str, float]:
     state = load_state(path / CHECKPOINT, experiment.rounds, federation.layout)
     assert state is not None
     folder = RunFolder.open(path)
-    record, cohort = folder.rounds()[-1], draw_cohort(experiment, 2)
+    record, cohort = folder.read_rounds()[-1], draw_cohort(experiment, 2)
     rows = 0.01 * torch.randn(len(cohort), federation.layout.width, generator=stream(0, "benchmark", "rest"))
     replies = Replies(rows, [state.buffers] * len(cohort))
 

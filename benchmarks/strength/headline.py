@@ -25,7 +25,7 @@ SEEN = 3
 
 def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
     """What is kept of a finished run of this name."""
-    rounds, settings = folder.rounds(), folder.run["settings"]
+    rounds, settings = folder.read_rounds(), folder.run["settings"]
     summary = summarise_rounds(rounds).plain()
     drawn = {name: settings["attack"].get(name) for name in ("trigger", "target")}
     return {

@@ -33,8 +33,8 @@ def run_case(case: Case, root: Path) -> dict[str, Any]:
         for _ in run_experiment(experiment, path, SerialEngine, resume=True):
             pass
     folder = RunFolder.open(path)
-    seconds = sorted(record["seconds"]["defense"] for record in folder.rounds())
-    summary = folder.summary()
+    seconds = sorted(record["seconds"]["defense"] for record in folder.read_rounds())
+    summary = folder.read_summary()
     measured = {**(summary.plain() if summary else {}), "defense_seconds": seconds[len(seconds) // 2]}
     return {**case.labels, "settings": experiment.defense.own, **measured}
 

@@ -52,7 +52,7 @@ def copy_sweeps(source: Path, target: Path) -> None:
 def copy_run(run: RunFolder, target: Path, shown: set[int]) -> None:
     """Copy a run without what is left out."""
     kept = RunFolder.create(target, run.run)
-    for record in run.rounds():
+    for record in run.read_rounds():
         kept.append(shorten_round(record, shown))
     write_json(target / SUMMARY, read_json(run.path / SUMMARY))
 

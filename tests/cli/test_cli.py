@@ -89,7 +89,7 @@ def test_rounds_and_reports_say_who_was_dropped(call: Call, tmp_path: Path) -> N
     run = ["run", "demo", *ASSIGNMENTS, *overflowing, *strict, "--engine", "serial", "--out", tmp_path / "run"]
     code, output, _ = call(*run)
     assert code == 0
-    (client,) = RunFolder.open(tmp_path / "run").rounds()[0]["dropped"]
+    (client,) = RunFolder.open(tmp_path / "run").read_rounds()[0]["dropped"]
     stays = "the model stays: tolerating 1 needs over 3 updates, got 3"
     assert f"0 of 4 elected, dropped: {client} (not-finite), {stays}\n" in output
     said = f"run: Dropped: {client} (1 × not-finite). The model stayed as it was in round 1.\n"  # noqa: RUF001

@@ -203,7 +203,7 @@ def test_runs_with_little_to_show(tmp_path: Path) -> None:
 def test_what_the_record_lacks_is_said_of_the_record_or_of_the_round(tmp_path: Path) -> None:
     bare = make_run(tmp_path / "bare", "snowball", rounds=2, map=None, facts={})
     part = make_run(tmp_path / "part", "snowball", rounds=1)
-    part.append(part.rounds()[0] | {"round": 2, "map": None, "facts": {"score": [1.0] * 50}})
+    part.append(part.read_rounds()[0] | {"round": 2, "map": None, "facts": {"score": [1.0] * 50}})
     steps = """const said = () => ["map", "evidence", "margins"].map((id) => find(id).dataset.empty);
         for (const name of ["bare", "part"]) { view.location.hash = `run=${name}`; await rest(); seen[name] = said(); }
         await enter("round", 0, "input"); seen.first = said();"""

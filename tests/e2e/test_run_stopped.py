@@ -37,7 +37,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def timeless(path: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).rounds()]
+    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).read_rounds()]
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -85,7 +85,7 @@ def test_killed_without_warning(tmp_path: Path, expected: list[dict[str, Any]]) 
     process.kill()
     process.communicate()
     wait_until(lambda: not members(process.pid))  # its workers notice
-    assert 2 <= len(RunFolder.open(tmp_path).rounds()) < len(expected)
+    assert 2 <= len(RunFolder.open(tmp_path).read_rounds()) < len(expected)
     finish(tmp_path, "--resume", "--engine", "serial")
     assert timeless(tmp_path) == expected
     assert "already has all of its 12 rounds" in finish(tmp_path, "--resume")

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def numbers(folder: RunFolder) -> list[int]:
-    return [record["round"] for record in folder.rounds()]
+    return [record["round"] for record in folder.read_rounds()]
 
 
 def test_what_is_appended_is_read_back(folder: RunFolder) -> None:
@@ -44,11 +44,11 @@ def test_what_is_appended_is_read_back(folder: RunFolder) -> None:
     for record in written:
         folder.append(record)
     again = RunFolder.open(folder.path)
-    assert (again.run, again.rounds(), again.summary()) == ({"seed": 7}, written, None)
+    assert (again.run, again.read_rounds(), again.read_summary()) == ({"seed": 7}, written, None)
 
 
 def test_a_new_run_has_no_rounds(folder: RunFolder) -> None:
-    assert folder.rounds() == []
+    assert folder.read_rounds() == []
     assert folder.write_summary().best is None
 
 
@@ -56,7 +56,7 @@ def test_facts_map_and_distances_may_be_left_out(folder: RunFolder) -> None:
     record = a_round(1)
     del record["facts"], record["map"], record["distances"]
     folder.append(record)
-    read = folder.rounds()[0]
+    read = folder.read_rounds()[0]
     assert (read["facts"], read["map"], read["distances"]) == ({}, None, None)
 
 
@@ -67,7 +67,7 @@ def test_a_round_may_drop_clients_and_leave_the_model_as_it_was(folder: RunFolde
     ]
     for record in written:
         folder.append(record)
-    assert folder.rounds() == written
+    assert folder.read_rounds() == written
     summary = folder.write_summary()
     assert summary.dropped == {"b": {"not-finite": 2}, "c": {"not-finite": 1}}
     assert summary.kept == [2]
@@ -80,7 +80,7 @@ def test_a_round_may_drop_clients_and_leave_the_model_as_it_was(folder: RunFolde
 def test_what_cannot_be_said_of_dropped_clients_is_refused(folder: RunFolder, change: dict[str, Any]) -> None:
     folder.append(a_round(1, **change))
     with pytest.raises(RunError, match=f"line 1 of .* is not a round's record: its '{next(iter(change))}' cannot be"):
-        folder.rounds()
+        folder.read_rounds()
 
 
 def test_lines_do_not_depend_on_the_order_of_keys(folder: RunFolder) -> None:
@@ -170,7 +170,7 @@ def test_numbers_that_are_not_finite_become_null(folder: RunFolder) -> None:
         "y": None,
     }
     folder.append(a_round(1, facts={"score": [float("nan"), 1.0, 2.0, 3.0]}))
-    assert folder.rounds()[0]["facts"]["score"] == [None, 1.0, 2.0, 3.0]
+    assert folder.read_rounds()[0]["facts"]["score"] == [None, 1.0, 2.0, 3.0]
 
 
 def test_truncate_keeps_the_bytes_of_earlier_rounds(folder: RunFolder) -> None:
@@ -181,9 +181,9 @@ def test_truncate_keeps_the_bytes_of_earlier_rounds(folder: RunFolder) -> None:
     folder.write_summary()
     folder.truncate(2)
     assert (folder.path / "rounds.jsonl").read_bytes() == kept
-    assert folder.summary() is None
+    assert folder.read_summary() is None
     folder.truncate(0)
-    assert folder.rounds() == []
+    assert folder.read_rounds() == []
 
 
 def test_summary_by_hand() -> None:
@@ -226,7 +226,7 @@ def test_rounds_with_a_top_down_election_have_rates_of_their_own(name: str) -> N
 
 def test_summary_is_written_as_it_is_computed(folder: RunFolder) -> None:
     folder.append(a_round(1))
-    assert folder.write_summary() == folder.summary() == summarise_rounds([a_round(1)])
+    assert folder.write_summary() == folder.read_summary() == summarise_rounds([a_round(1)])
 
 
 def test_a_round_that_was_not_evaluated_is_no_headline() -> None:
@@ -340,7 +340,7 @@ def test_a_broken_line_is_named(folder: RunFolder, case: str) -> None:
     with (folder.path / "rounds.jsonl").open("ab") as file:
         file.write(line + b"\n")
     with pytest.raises(RunError, match=r"line 2 of .*rounds\.jsonl is not") as caught:
-        folder.rounds()
+        folder.read_rounds()
     assert fault in str(caught.value)
 
 
@@ -356,7 +356,7 @@ def test_names_with_line_breaks_stay_on_their_line(folder: RunFolder) -> None:
     hostile = ["a\nb", "a\u2028b", "a\x85b", "\ud800"]
     folder.append(a_round(1, participants=hostile))
     folder.append(a_round(2))
-    assert folder.rounds()[0]["participants"] == hostile
+    assert folder.read_rounds()[0]["participants"] == hostile
     assert numbers(folder) == [1, 2]
 
 
@@ -369,13 +369,13 @@ def test_fields_of_run_json_of_another_type_are_not_read_and_unknown_ones_are(tm
 def test_a_summary_of_an_earlier_version_is_completed_from_the_rounds(folder: RunFolder, name: str) -> None:
     folder.append(a_round(1, seconds={name: 1.0}))
     written = folder.write_summary()
-    assert folder.is_summarised(folder.rounds())
+    assert folder.is_summarised(folder.read_rounds())
     content = read_json(folder.path / "summary.json")
     del content["top_down"]
     write_json(folder.path / "summary.json", content)
-    assert not folder.is_summarised(folder.rounds())
-    assert folder.summary() == replace(written, top_down=None)
-    assert folder.summary(complete=True) == written
+    assert not folder.is_summarised(folder.read_rounds())
+    assert folder.read_summary() == replace(written, top_down=None)
+    assert folder.read_summary(complete=True) == written
 
 
 def test_the_fields_of_a_summary_s_file_keep_names_and_order(folder: RunFolder) -> None:
@@ -393,4 +393,4 @@ def test_the_fields_of_a_summary_s_file_keep_names_and_order(folder: RunFolder) 
 def test_a_summary_that_is_none_is_refused(folder: RunFolder) -> None:
     write_json(folder.path / "summary.json", {"best": 1})
     with pytest.raises(RunError, match=r"summary\.json is of another version: its 'best' cannot be 1"):
-        folder.summary()
+        folder.read_summary()

@@ -14,7 +14,7 @@ Make = Callable[..., RunFolder]
 
 
 def test_a_row_holds_the_summary(two_runs: list[RunFolder]) -> None:
-    row, summary = build_rows(two_runs)[1], two_runs[1].summary()
+    row, summary = build_rows(two_runs)[1], two_runs[1].read_summary()
     assert summary is not None
     assert summary.best is not None
     assert summary.last is not None

@@ -180,7 +180,7 @@ def test_a_resumed_run_has_the_same_records(tiny: MakeExperiment, tmp_path: Path
         parts = [next(running) for _ in range(2)]
     parts += run_experiment(experiment, tmp_path / "parts", engine, resume=True)
     assert drop_seconds(parts) == drop_seconds(whole)
-    assert RunFolder.open(tmp_path / "whole").rounds() == whole
+    assert RunFolder.open(tmp_path / "whole").read_rounds() == whole
     assert is_finished(tmp_path / "whole", experiment)
 
 
@@ -188,7 +188,7 @@ def test_a_report_says_who_was_dropped_and_why(tiny: MakeExperiment, tmp_path: P
     experiment = tiny("rounds=3", "defense.name=krum", "defense.tolerate=2")
     records = list(run_experiment(experiment, tmp_path / "run", make_diverging(r1=[0], r3=[2])))
     who = [next(iter(records[round]["dropped"])) for round in (0, 2)]
-    summary = RunFolder.open(tmp_path / "run").summary()
+    summary = RunFolder.open(tmp_path / "run").read_summary()
     assert summary is not None
     assert summary.kept == [1, 3]
     assert sum(counts["not-finite"] for counts in summary.dropped.values()) == 2

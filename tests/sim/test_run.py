@@ -21,19 +21,19 @@ MakeExperiment = Callable[..., Experiment]
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).rounds()]
+    return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).read_rounds()]
 
 
 def test_a_run_leaves_its_whole_folder(tiny: MakeExperiment, tmp_path: Path) -> None:
     experiment = tiny("rounds=1")
     records = list(run_experiment(experiment, tmp_path / "run"))
     folder = RunFolder.open(tmp_path / "run")
-    assert folder.rounds() == records
+    assert folder.read_rounds() == records
     assert Experiment.parse(folder.run["settings"]) == experiment
     assert {"python", "torch", "numpy", "snowball"} <= set(folder.run["versions"])
     assert {"seed", "commit", "machine", "data", "trigger", "started"} <= set(folder.run)
     assert folder.run["data"]["sha256"]
-    assert folder.summary() is not None
+    assert folder.read_summary() is not None
     assert is_finished(tmp_path / "run", experiment)
 
 

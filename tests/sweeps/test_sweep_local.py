@@ -45,7 +45,7 @@ def written(folder: Path, text: str) -> Path:
 
 def timeless(out: Path) -> dict[str, list[dict[str, Any]]]:
     """The records of all runs in a folder, without their seconds."""
-    runs = {file.parent.name: RunFolder.open(file.parent).rounds() for file in sorted(out.glob("*/run.json"))}
+    runs = {file.parent.name: RunFolder.open(file.parent).read_rounds() for file in sorted(out.glob("*/run.json"))}
     return {name: [{**record, "seconds": None} for record in records] for name, records in runs.items()}
 
 

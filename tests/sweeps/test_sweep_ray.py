@@ -40,7 +40,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def timeless(path: Path) -> list[dict[str, Any]]:
-    return [{**record, "seconds": None} for record in RunFolder.open(path).rounds()]
+    return [{**record, "seconds": None} for record in RunFolder.open(path).read_rounds()]
 
 
 def members(session: int) -> list[str]:

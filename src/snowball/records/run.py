@@ -100,11 +100,11 @@ class RunFolder:
         read = {name: value for name, value in content.items() if name not in RUN_FIELDS or RUN_FIELDS[name](value)}
         return cls(folder, cast(RunInfo, read))
 
-    def rounds(self) -> list[RoundRecord]:
+    def read_rounds(self) -> list[RoundRecord]:
         """Read the records so far, without a last line that a crash or a full disk tore."""
         return [record for _, record in self._read_lines()]
 
-    def summary(self, complete: bool = False) -> Summary | None:
+    def read_summary(self, complete: bool = False) -> Summary | None:
         """Read how the run ended; None while it has not.
 
         A summary of an earlier version has no `top_down`: `complete` computes it from the rounds.
@@ -115,7 +115,7 @@ class RunFolder:
         content = read_object(path)
         summary = Summary.parse(content, f"{path} is of another version")
         if complete and "top_down" not in content:
-            return replace(summary, top_down=summarise_rounds(self.rounds()).top_down)
+            return replace(summary, top_down=summarise_rounds(self.read_rounds()).top_down)
         return summary
 
     def is_summarised(self, rounds: Sequence[RoundRecord]) -> bool:
@@ -136,7 +136,7 @@ class RunFolder:
 
     def write_summary(self) -> Summary:
         """Close the run with the summary of its rounds."""
-        summary = summarise_rounds(self.rounds())
+        summary = summarise_rounds(self.read_rounds())
         write_json(self.path / SUMMARY, summary.plain())
         return summary
 

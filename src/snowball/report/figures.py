@@ -166,7 +166,7 @@ def _make_reader(faults: list[str] | None) -> Rounds:
     @cache
     def read(folder: Path) -> Mapping[int, RoundRecord]:
         with note_faults(faults):
-            rounds = RunFolder.open(folder).rounds()
+            rounds = RunFolder.open(folder).read_rounds()
             return {record["round"]: record | {"facts": select_shown_facts(record)} for record in rounds}
         return {}
 

@@ -114,7 +114,7 @@ RunMetrics = tuple[dict[str, Any], dict[str, float] | None]
 def read_run_metrics(path: Path, timed: bool) -> RunMetrics:
     """Read a run's settings and metrics; `timed` includes times, for which every round is read."""
     folder = RunFolder.open(path)
-    settings, summary = folder.run.get("settings"), folder.summary(complete=True)
+    settings, summary = folder.run.get("settings"), folder.read_summary(complete=True)
     if settings is None:
         raise RunError(f"{path} is of another version: its run.json has no 'settings'")
     if summary is None:

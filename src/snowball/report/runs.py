@@ -186,9 +186,9 @@ def _read_summary(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
     """Return the summary of a run so far, and whether it is finished; compute it if the file does not fit."""
     whole = folder.run.get("settings", {}).get("rounds", rounds) == rounds
     with suppress(RunError):
-        if whole and (summary := folder.summary()) is not None:
+        if whole and (summary := folder.read_summary()) is not None:
             return summary, True
-    return summarise_rounds(folder.rounds()), whole and (folder.path / SUMMARY).exists()
+    return summarise_rounds(folder.read_rounds()), whole and (folder.path / SUMMARY).exists()
 
 
 def escape_markdown(text: str) -> str:

@@ -56,7 +56,7 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]
     refuse_other_settings(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
-    on_record = [record["round"] for record in folder.rounds()]
+    on_record = [record["round"] for record in folder.read_rounds()]
     if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
         missing = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has completed"
         raise RunError(f"{path / ROUNDS} does not hold {missing}: remove the folder to start again")
@@ -70,7 +70,7 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
         return False
     folder = RunFolder.open(path)
     refuse_other_settings(folder, experiment)
-    rounds = folder.rounds()
+    rounds = folder.read_rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
     return complete and folder.is_summarised(rounds)
 

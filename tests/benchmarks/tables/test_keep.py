@@ -34,7 +34,7 @@ def test_what_is_kept_makes_the_same_tables(tmp_path: Path) -> None:
     for name, sweep in after.items():
         assert format_markdown(build_sweep_table(sweep)) == format_markdown(build_sweep_table(before[name]))
     for run in after["cpu/updates"].runs:
-        rounds = RunFolder.open(run.folder).rounds()
+        rounds = RunFolder.open(run.folder).read_rounds()
         assert [record["round"] for record in rounds if record["map"]] == [2]
         assert not any(record["facts"] for record in rounds)
 

@@ -57,7 +57,7 @@ def test_the_library_is_packed_and_the_policy_starts_nothing_else(two_runs: list
 
 
 def test_a_run_is_small(two_runs: list[RunFolder]) -> None:
-    assert all(len(pack_run(run.run, run.rounds())) < 50_000 for run in two_runs)
+    assert all(len(pack_run(run.run, run.read_rounds())) < 50_000 for run in two_runs)
 
 
 def test_the_same_runs_make_the_same_page(two_runs: list[RunFolder], tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) ->
         "seconds.gram": 0.5,
     }
     run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
-    data = build_run_payload(run.run, run.rounds())
+    data = build_run_payload(run.run, run.read_rounds())
     assert data["rounds"][0]["columns"] == {"gaps": facts["gaps"], "votes": facts["votes"]}
     assert data["rounds"][0]["numbers"] == {"clusters": 3}
 
@@ -107,7 +107,7 @@ def test_unknown_facts_are_sorted_or_left_out(make_run: Make, tmp_path: Path) ->
 def test_facts_of_layers_give_way_to_facts_of_the_round(make_run: Make, tmp_path: Path) -> None:
     facts = {f"votes.layer{index}": [1] * 50 for index in range(100)} | {"votes": [2] * 50}
     run = make_run(tmp_path / "a", "fedavg", rounds=1, facts=facts)
-    data = build_run_payload(run.run, run.rounds())
+    data = build_run_payload(run.run, run.read_rounds())
     assert len(data["rounds"][0]["columns"]) == MAX_FACTS
     assert next(iter(data["rounds"][0]["columns"])) == "votes"
 

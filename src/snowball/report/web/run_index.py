@@ -79,7 +79,7 @@ def _index_run(name: str, folder: RunFolder) -> IndexedRun:
         attack=read_setting_name(folder.run, "attack"),
         seed=f"{seed}" if isinstance(seed, int) else ABSENT,
         conditions=hash_conditions(folder.run),
-        packed=pack_run(folder.run, folder.rounds()),
+        packed=pack_run(folder.run, folder.read_rounds()),
     )
 
 
