@@ -251,7 +251,7 @@ def test_a_state_of_another_model_is_refused(normed: MakeExperiment) -> None:
     state = build_first_state(federation)
     del state.buffers[COUNT]
     with pytest.raises(
-        UpdateError, match=r"the state to go on from does not match the model: missing \['layers\.3\.num"
+        UpdateError, match=r"the state to continue from does not match the model: missing \['layers\.3\.num"
     ):
         next(simulate(federation, state=state))
 
@@ -327,11 +327,11 @@ def test_batch_normalisation_never_sees_a_batch_of_one(samples: int, steps: int)
     one.load(start, one.copy_buffers())
     one.train(torch.randn(samples, 1, 28, 28), torch.zeros(samples, dtype=torch.int64), 0.01, stream(1))
     assert one.copy_buffers()[COUNT] == steps
-    assert torch.equal(one.row(), start) == (steps == 0)
+    assert torch.equal(one.read_row(), start) == (steps == 0)
 
 
 def test_batches_of_one_are_refused_where_there_is_batch_normalisation() -> None:
-    with pytest.raises(SettingError, match=r"^training\.batch = 1 is too few for batch normalisation, which needs 2$"):
+    with pytest.raises(SettingError, match=r"^training\.batch = 1 is too small for batch normalisation, which needs 2$"):
         trainer(batch=1)
 
 

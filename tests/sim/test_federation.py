@@ -61,7 +61,7 @@ def test_settings_that_the_data_contradict_are_refused(
 
 
 @pytest.fixture
-def load_grouped() -> Dataset:
+def grouped() -> Dataset:
     dataset = load_dataset("mnist-sample")
     return dataclasses.replace(dataset, groups=torch.arange(len(dataset.train)) % 20)
 
