@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from snowball.buffers import Buffers, buffers_of, load_buffers
+from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.defenses import DEFENSES, ClientTask, Context, FedAvg, State, Verdict
-from snowball.defenses.ops import weighted_mean
+from snowball.defenses.ops import average_by_examples
 from snowball.errors import SettingError, UpdateError
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import load_state
@@ -69,7 +69,7 @@ class Favourite:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         elected = torch.tensor([client in self.names for client in updates.clients])
-        delta = weighted_mean(updates, elected) if elected.any() else torch.zeros(updates.layout.width)
+        delta = average_by_examples(updates, elected) if elected.any() else torch.zeros(updates.layout.width)
         return Verdict(delta, elected)
 
 
@@ -176,7 +176,7 @@ def test_training_that_breaks_them_is_said_with_its_round_and_client(tiny: MakeE
 
 def test_a_models_buffers_are_copies_of_those_that_are_saved_with_it() -> None:
     model = Normed((1, 28, 28), 10)
-    taken = buffers_of(model)
+    taken = copy_buffers(model)
     assert list(taken) == [MEAN, VARIANCE, COUNT]
     model(torch.randn(5, 1, 28, 28))
     assert taken[COUNT].item() == 0

@@ -32,7 +32,7 @@ from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.timing import use_one_thread
 from snowball.defenses import Context, SnowballMinus
 from snowball.defenses.snowball.judges import JUDGES
-from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.rng import stream
 from snowball.sim.engines.processes import ProcessEngine
@@ -68,7 +68,7 @@ def simulate_round(last: int, assignments: Sequence[str]) -> Round:
     kept: dict[str, Any] = {}
 
     def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
-        names = voting_layers(updates.layout, "ends")
+        names = select_voting_layers(updates.layout, "ends")
         layers = {name: updates.read_columns(updates.layout.columns[name]) for name in names}
         kept["updates"] = Updates.from_layers(layers, updates.examples, updates.clients)
         kept["infected"] = torch.tensor(malicious)

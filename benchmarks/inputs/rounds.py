@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -99,7 +99,7 @@ def capture_rounds(experiment: Experiment, rounds: Collection[int], workers: int
     def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
         if number not in rounds:
             return
-        for layer in voting_layers(updates.layout, "ends"):
+        for layer in select_voting_layers(updates.layout, "ends"):
             shape = updates.layout.shapes[updates.layout.names.index(layer)]
             kept[f"{number}/layer/{layer}"] = updates.read_columns(updates.layout.columns[layer]).view(-1, *shape)
         kept[f"{number}/examples"] = updates.examples.clone()

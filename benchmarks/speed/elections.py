@@ -30,9 +30,9 @@ from benchmarks.measuring.timing import Case, format_cases, make_case, time_fast
 from benchmarks.speed import peers
 from snowball.defenses.base import Context
 from snowball.defenses.snowball import Snowball, VAESettings
-from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
+from snowball.defenses.snowball.bottom_up import Ballots, count_ballots
 from snowball.defenses.snowball.judges import JUDGES
-from snowball.defenses.snowball.top_down import grow
+from snowball.defenses.snowball.top_down import grow_elected
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.rng import numpy_stream, stream
 from snowball.updates import Updates
@@ -78,7 +78,7 @@ def write_rows(path: Path, clients: int, width: int) -> None:
 
 def elect_bottom_up(updates: Updates) -> Ballots:
     """The package's bottom-up election, Gram matrices included."""
-    return bottom_up(updates, updates.layout.names, CLUSTERS)
+    return count_ballots(updates, updates.layout.names, CLUSTERS)
 
 
 def grow_ours(updates: Updates, first: list[int], judge: str, quick: bool, threads: int = 1) -> list[int]:
@@ -89,7 +89,7 @@ def grow_ours(updates: Updates, first: list[int], judge: str, quick: bool, threa
     generator = stream(SEED, "benchmark", judge)
     settings = VAESettings(**choose_epochs(quick), cpu_threads=threads)
     appointed = JUDGES[judge](updates, updates.layout.names, settings, generator)
-    growth = grow(selectees, target, step, appointed, torch.arange(len(updates)))
+    growth = grow_elected(selectees, target, step, appointed, torch.arange(len(updates)))
     elected: list[int] = growth.elected.nonzero()[:, 0].tolist()
     return elected
 

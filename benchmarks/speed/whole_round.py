@@ -26,7 +26,7 @@ from benchmarks.inputs.workloads import make_samples
 from benchmarks.measuring.timing import Case, make_case, time_fastest
 from benchmarks.speed.elections import CLUSTERS, count_growth, count_selectees
 from snowball.data import locate_dataset
-from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.records.checkpoint import load_state, save_state
 from snowball.records.run import CHECKPOINT, RunFolder
 from snowball.rng import stream
@@ -127,7 +127,7 @@ class PlainRound:
         self.samples = [make_samples(federation, federation.select_training_samples(client, 1)) for client in cohort]
         tests = (federation.dataset.test, federation.build_backdoor_test())
         self.tests = [make_samples(federation, split) for split in tests if split]
-        self.layers = voting_layers(federation.layout, "ends")
+        self.layers = select_voting_layers(federation.layout, "ends")
         own = asdict(experiment.defense.own["vae"])
         self.vae = {name: own[name] for name in VAE}
 

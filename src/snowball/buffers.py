@@ -1,4 +1,4 @@
-"""What a model keeps beside its parameters, such as the running statistics and counters of a normalisation.
+"""The tensors that a model keeps besides its parameters: running statistics and counters of a normalisation.
 
 Buffers are trained by nobody and are no direction to vote on, so they stay out of the rows. After a round the elected
 clients' are the global model's: floating ones as the mean by training examples, others as the maximum.
@@ -13,21 +13,21 @@ Buffers = dict[str, Tensor]
 """Buffers by name; empty for a model that has none."""
 
 
-def saved(model: nn.Module) -> Buffers:
+def select_buffers(model: nn.Module) -> Buffers:
     """The model's own buffers, without those that are not part of its state."""
     state = model.state_dict()
     return {name: buffer for name, buffer in model.named_buffers() if name in state}
 
 
-def buffers_of(model: nn.Module) -> Buffers:
+def copy_buffers(model: nn.Module) -> Buffers:
     """A copy of a model's buffers."""
-    return {name: buffer.detach().cpu().clone() for name, buffer in saved(model).items()}
+    return {name: buffer.detach().cpu().clone() for name, buffer in select_buffers(model).items()}
 
 
 @torch.no_grad()
 def load_buffers(model: nn.Module, buffers: Buffers) -> None:
     """Give a model these buffers, all that it has."""
-    for name, buffer in saved(model).items():
+    for name, buffer in select_buffers(model).items():
         buffer.copy_(buffers[name])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from snowball.buffers import Buffers
 from snowball.defenses.base import Context, Defense, State, Verdict, require
-from snowball.defenses.ops import everyone
+from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.audit import DroppedReply
 from snowball.updates import Layout, Updates, refuse_broken, sum_squares
@@ -42,7 +42,7 @@ class Dropped:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Received:
-    """What clients sent in a round: shapes are the model's, numbers may be anything.
+    """The replies of a round: shapes are the model's, numbers may be anything.
 
     Attributes:
         values: (n, d) local minus global parameters; where clients are dropped, the rows below move up in place.
@@ -59,13 +59,13 @@ class Received:
     buffers: Sequence[Buffers]
 
     def to_updates(self) -> Updates:
-        """What a defense is given of it; numbers that are not finite are refused."""
+        """Return the updates for a defense; numbers that are not finite are refused."""
         return Updates(self.values, self.examples, self.clients, self.layout, self.buffers)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """What came of a round.
+    """The result of a round.
 
     Attributes:
         updates: those that the defense was given.
@@ -107,7 +107,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
         return Outcome(
             updates=updates,
             dropped=dropped,
-            elected=~everyone(updates),
+            elected=~elect_everyone(updates),
             facts={},
             base=base,
             buffers=buffers,
@@ -126,7 +126,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
 
 
 def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
-    """What is left of a round without the clients whose numbers are not finite, and these."""
+    """Split off the clients whose numbers are not finite."""
     faults = find_faults(received)
     if not faults:
         return received, ()
@@ -144,7 +144,7 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
 
 
 def find_faults(received: Received) -> dict[int, str]:
-    """What is wrong with a client's numbers, by its place, where anything is."""
+    """Return what is wrong with a client's numbers, by its slot."""
     faults: dict[int, str] = {}
     measurable = sum_squares(received.values).isfinite().tolist()
     for place, (sound, buffers) in enumerate(zip(measurable, received.buffers, strict=True)):
@@ -158,12 +158,12 @@ def find_faults(received: Received) -> dict[int, str]:
 
 
 def describe_broken(name: str) -> str:
-    """What is wrong with a tensor that is not finite, in words."""
+    """Say what is wrong with a tensor that is not finite."""
     return f"{name!r} holds NaN or infinite numbers"
 
 
 def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict:
-    """What a defense decides; a verdict that cannot be carried out is refused."""
+    """Ask a defense for its verdict; one that cannot be carried out is refused."""
     verdict = defense(updates, context)
     rows, width = len(updates), updates.layout.width
     if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:

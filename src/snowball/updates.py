@@ -1,4 +1,4 @@
-"""What a server receives in a round, as one matrix, and the Gram matrices that elections are made from."""
+"""The updates of a round as one matrix, and the Gram matrices that elections are made from."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -28,7 +28,7 @@ Arrays = Mapping[str, Tensor | np.ndarray]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a row belong to which tensor of the model."""
+    """The columns of a row that belong to each tensor of a model."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -62,7 +62,7 @@ class Layout:
 
     def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
         """One row from a model's tensors, in the type that rows are compared in."""
-        return self.flatten(model).to(_row_type(model))
+        return self.flatten(model).to(_choose_row_type(model))
 
     def subtract(self, origin: Tensor, models: Iterable[Arrays], count: int) -> Tensor:
         """(n, d) how so many models differ from the one in a row."""
@@ -158,7 +158,7 @@ class Updates:
         check_mapping(layers, "layers")
         if not layers:
             raise UpdateError("updates need at least one layer")
-        tensors = {name: as_tensor(layer, f"layer {name!r}") for name, layer in layers.items()}
+        tensors = {name: convert_to_tensor(layer, f"layer {name!r}") for name, layer in layers.items()}
         for name, tensor in tensors.items():
             if not tensor.ndim:
                 raise UpdateError(f"layer {name!r} is a single number, with no entry for each update")
@@ -186,7 +186,7 @@ class Updates:
         """
         if isinstance(values, Mapping | Updates):
             raise UpdateError(f"values must be a matrix of clients by columns, got {type(values).__name__}")
-        rows = as_tensor(values, "values")
+        rows = convert_to_tensor(values, "values")
         if layers is None:
             layers = {"row": rows.shape[-1] if rows.ndim else 0}
         check_mapping(layers, "layers", "numbers of columns")
@@ -209,7 +209,7 @@ class Updates:
         check_mapping(base, "the global model")
         if isinstance(states, Mapping | Tensor | np.ndarray | nn.Module):
             raise UpdateError(f"states must be a list with one state per client, got {type(states).__name__}")
-        model = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in base.items()}
+        model = {name: convert_to_tensor(tensor, f"{name!r} of the global model") for name, tensor in base.items()}
         kept = select_parameters(model, buffers)
         layout = Layout.from_tensors(kept)
         origin = layout.to_row(kept)
@@ -236,7 +236,7 @@ class Updates:
         if isinstance(clients, str | Set):
             raise UpdateError(f"client ids are needed in the order of the updates, got {type(clients).__name__}")
         count = len(values) if values.ndim else 0
-        counts = as_tensor(np.ones(count) if examples is None else examples, "examples", torch.float64)
+        counts = convert_to_tensor(np.ones(count) if examples is None else examples, "examples", torch.float64)
         names = number_clients(count) if clients is None else list(map(str, clients))
         return cls(values, counts, names, layout, buffers)
 
@@ -290,7 +290,7 @@ class Updates:
         """
         self._check_verdict(verdict)
         check_mapping(state, "the global model")
-        model = {name: as_tensor(tensor, f"{name!r} of the global model") for name, tensor in state.items()}
+        model = {name: convert_to_tensor(tensor, f"{name!r} of the global model") for name, tensor in state.items()}
         trained = {name: tensor for name, tensor in model.items() if name in self.layout.columns}
         self.layout.check(trained, "the global model")
         row = self.layout.to_row(trained) + verdict.delta
@@ -336,7 +336,7 @@ class Updates:
 
     def gram(self, layer: str | None = None) -> Tensor:
         """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
-        return centred(self._cached_products(layer))
+        return centre_products(self._cached_products(layer))
 
     def _cached_products(self, layer: str | None) -> Tensor:
         if layer is not None and layer not in self.layout.columns:
@@ -349,7 +349,7 @@ class Updates:
     def _layer_products(self, name: str) -> Tensor:
         if name in self._products:
             return self._products[name]
-        return sum_of_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
+        return sum_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
 
     def _centred_block(self, columns: slice) -> Tensor:
         """(n, w) some columns about a row of median length, in float64."""
@@ -446,7 +446,7 @@ def sum_squares(values: Tensor) -> Tensor:
     return total
 
 
-def sum_of_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
+def sum_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
     """(n, n) inner products of rows that come as blocks of columns (n, w) in float64; symmetric to the last bit."""
     total, half = torch.zeros(rows, rows, dtype=torch.float64), rows // 2
     for block in blocks:
@@ -456,14 +456,14 @@ def sum_of_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
     return (total + total.T) / 2
 
 
-def centred(products: Tensor) -> Tensor:
+def centre_products(products: Tensor) -> Tensor:
     """(n, n) inner products about the rows' mean, from those about any point."""
     means = products.mean(0)
     return products - means - means[:, None] + means.mean()
 
 
-def as_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:
-    """What somebody sent as a tensor of real numbers, sharing its memory where possible."""
+def convert_to_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a value as a tensor of real numbers, sharing its memory if possible."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nor is it ever written to
@@ -506,7 +506,7 @@ def check_mapping(value: Any, owner: str, content: str = "tensors") -> None:
 def read_state(state: Any, model: Mapping[str, Tensor], owner: str) -> dict[str, Tensor]:
     """Return the tensors of a client's model, which must have the names and shapes of the global one."""
     check_mapping(state, f"the state of {owner}")
-    tensors = {name: as_tensor(tensor, f"{name!r} of {owner}") for name, tensor in state.items()}
+    tensors = {name: convert_to_tensor(tensor, f"{name!r} of {owner}") for name, tensor in state.items()}
     Layout.from_tensors(model).check(tensors, owner)
     return tensors
 
@@ -517,6 +517,6 @@ def refuse_broken(tensors: Sequence[Tensor]) -> None:
         raise UpdateError("the average holds NaN or infinite numbers")
 
 
-def _row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
+def _choose_row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
     """float64 models stay float64; everything else is compared in float32."""
     return torch.float64 if all(t.dtype == torch.float64 for t in tensors.values()) else torch.float32

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from snowball.defenses import Context
-from snowball.defenses.bulyan import Bulyan, mean_near_median, pick
-from snowball.defenses.ops import squared_distances
+from snowball.defenses.bulyan import Bulyan, average_near_median, pick_rows
+from snowball.defenses.ops import compute_squared_distances
 from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
 from snowball.updates import BLOCK_ELEMENTS, Updates
@@ -63,9 +63,9 @@ def test_both_stages_are_those_of_plain_loops(clients: int, tolerate: int) -> No
 
 
 def test_picking_needs_distances_only_and_leaves_them() -> None:
-    squared = squared_distances(make_toy_round(11).products())
+    squared = compute_squared_distances(make_toy_round(11).products())
     before = squared.clone()
-    assert sorted(pick(squared, 11, 0).tolist()) == list(range(11))
+    assert sorted(pick_rows(squared, 11, 0).tolist()) == list(range(11))
     assert torch.equal(squared, before)
 
 
@@ -85,7 +85,7 @@ def test_picking_needs_distances_only_and_leaves_them() -> None:
 )
 def test_the_values_nearest_to_the_median_by_hand(values: list[float], count: int, mean: float) -> None:
     block = torch.tensor([values, values]).float()
-    torch.testing.assert_close(mean_near_median(block, count), torch.tensor([mean, mean], dtype=torch.float64))
+    torch.testing.assert_close(average_near_median(block, count), torch.tensor([mean, mean], dtype=torch.float64))
 
 
 def test_values_nearest_to_the_median_are_those_of_a_plain_loop_ties_and_all() -> None:
@@ -93,7 +93,7 @@ def test_values_nearest_to_the_median_are_those_of_a_plain_loop_ties_and_all() -
     for rows, count in ((7, 3), (8, 4), (12, 4), (15, 7)):
         for values in (rng.integers(-4, 5, (rows, 400)).astype(np.float64), rng.standard_normal((rows, 400))):
             expected = near_median_by_loops(values, count)
-            found = mean_near_median(torch.from_numpy(values.T.copy()), count)
+            found = average_near_median(torch.from_numpy(values.T.copy()), count)
             torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-12)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses import Context, PredictionDefense
-from snowball.defenses.crfl import CRFL, majority, shortened
+from snowball.defenses.crfl import CRFL, find_majority, shorten_row
 from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
@@ -96,15 +96,15 @@ def test_the_copies_vote() -> None:
 
 def test_ties_go_to_the_lowest_class_or_to_the_first_seen() -> None:
     labels = torch.tensor([[2, 0, 0, 2], [1, 1, 2, 0], [3, 1, 1, 3]])
-    assert majority(labels, "lowest").tolist() == [0, 1, 1]
-    assert majority(labels, "first").tolist() == [2, 1, 3]
+    assert find_majority(labels, "lowest").tolist() == [0, 1, 1]
+    assert find_majority(labels, "first").tolist() == [2, 1, 3]
 
 
 def test_only_what_is_too_long_is_shortened() -> None:
-    row, factor = shortened(torch.tensor([3.0, 4.0]), 2)
+    row, factor = shorten_row(torch.tensor([3.0, 4.0]), 2)
     torch.testing.assert_close(row, torch.tensor([1.2, 1.6]))
     assert factor == pytest.approx(0.4)
-    assert shortened(torch.tensor([3.0, 4.0]), 6)[1] == 1
+    assert shorten_row(torch.tensor([3.0, 4.0]), 6)[1] == 1
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from torch import Tensor
 from snowball.defenses import Context, deepsight
 from snowball.defenses.deepsight import (
     DeepSight,
-    apart,
-    cluster,
-    division_differences,
-    euclidean,
-    log_shares,
-    normalised_energies,
-    output_cosines,
-    output_layer,
-    suspicious_shares,
-    threshold_exceedings,
+    compare_outputs,
+    compare_predictions,
+    compute_distances,
+    compute_log_shares,
+    compute_suspicious_shares,
+    count_exceedings,
+    find_output_layer,
+    label_clusters,
+    mark_apart,
+    measure_energies,
 )
 from snowball.errors import SettingError
 from snowball.rng import stream
@@ -72,33 +72,33 @@ def test_the_default_passes_every_check() -> None:
 
 def test_energies_and_exceedings_by_hand() -> None:
     weight = [[[1, -1], [0, 0], [1, 0], [0, 0]], [[1, 1], [0, 0], [0, -2], [1, 0.5]], [[0, 0]] * 4]
-    energies = normalised_energies(of_output(weight, [[0, 1, 0, 0], [0, 0, 0, -0.5], [0, 0, 0, 0]]))
+    energies = measure_energies(of_output(weight, [[0, 1, 0, 0], [0, 0, 0, -0.5], [0, 0, 0, 0]]))
     expected = torch.tensor([[4, 1, 1, 0], [4, 0, 4, 4], [0, 0, 0, 0]]) / torch.tensor([[6], [12], [1]])
     torch.testing.assert_close(energies, expected.double())
-    assert threshold_exceedings(energies).tolist() == [1, 3, 0]  # a quarter of the largest does not exceed it
+    assert count_exceedings(energies).tolist() == [1, 3, 0]  # a quarter of the largest does not exceed it
 
 
 def test_the_threshold_is_a_hundredth_of_the_largest_at_least() -> None:
     energies = torch.tensor([[1.0, *[0.009] * 100, *[0.011] * 99]])
-    assert threshold_exceedings(energies).tolist() == [100]
+    assert count_exceedings(energies).tolist() == [100]
 
 
 def test_the_output_layer_is_the_last_weight_layer_with_the_bias_of_its_module() -> None:
-    assert output_layer(LAYOUT) == ("out.weight", "out.bias")
-    assert output_layer(Layout(("0.weight", "0.bias", "2.weight"), ((2, 2), (2,), (3, 2)))) == ("2.weight", None)
-    assert output_layer(Layout(("weight", "bias"), ((2, 2), (2,)))) == ("weight", "bias")
+    assert find_output_layer(LAYOUT) == ("out.weight", "out.bias")
+    assert find_output_layer(Layout(("0.weight", "0.bias", "2.weight"), ((2, 2), (2,), (3, 2)))) == ("2.weight", None)
+    assert find_output_layer(Layout(("weight", "bias"), ((2, 2), (2,)))) == ("weight", "bias")
 
 
 def test_cosines_are_of_the_bias_or_of_the_weights_where_there_is_none() -> None:
     weight, bias = [[[1], [0]], [[0], [1]], [[2], [0]]], [[1, 0], [3, 0], [0, 1]]
-    assert output_cosines(of_output(weight, bias)).tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    assert output_cosines(of_output(weight)).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    assert compare_outputs(of_output(weight, bias)).tolist() == [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    assert compare_outputs(of_output(weight)).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
 
 
 def test_division_differences_are_mean_ratios_of_softmax_outputs() -> None:
     updates, network = attacked(3, 1), Network()
     inputs = network.random_inputs(20, stream(1))
-    found = division_differences(updates, BASE, network, inputs)
+    found = compare_predictions(updates, BASE, network, inputs)
 
     def shares(row: Tensor) -> np.ndarray:
         scores = np.exp(network(row, inputs).double().numpy())
@@ -110,13 +110,13 @@ def test_division_differences_are_mean_ratios_of_softmax_outputs() -> None:
 
 def test_a_broken_model_is_merely_far_away() -> None:
     scores = torch.tensor([[float("nan"), 0.0], [float("inf"), float("-inf")], [1e38, -1e38]])
-    assert log_shares(scores).isfinite().all()
+    assert compute_log_shares(scores).isfinite().all()
     updates = attacked()
     updates.values[0] = 1e30
     certain = BASE.clone()
     certain[LAYOUT.columns["out.bias"]] = torch.tensor([0.0, 0, 0, 1e4])
-    differences = division_differences(updates, certain, Network(), torch.rand(5, 3, generator=stream(0)))
-    assert euclidean(differences).isfinite().all()
+    differences = compare_predictions(updates, certain, Network(), torch.rand(5, 3, generator=stream(0)))
+    assert compute_distances(differences).isfinite().all()
     assert QUICK(updates, Context(round=1, base=BASE, model=Network())).delta.isfinite().all()
 
 
@@ -132,22 +132,22 @@ def test_models_that_differ_inside_alone_are_parted_by_their_answers_alone() -> 
 
 def test_near_points_far_out_keep_their_distances() -> None:
     points = 1e8 + torch.arange(30, dtype=torch.float64)[:, None]
-    assert euclidean(points)[0].tolist() == list(range(30))
+    assert compute_distances(points)[0].tolist() == list(range(30))
 
 
 def test_a_row_of_no_cluster_is_one_of_its_own() -> None:
     points = torch.tensor([[0.0], [0.1], [5.0], [5.1], [90.0], [900.0]]).double()
-    labels = cluster(euclidean(points))
+    labels = label_clusters(compute_distances(points))
     assert labels[0] == labels[1] != labels[2] == labels[3]
     assert len(set(labels.tolist())) == 4
-    parted = apart(labels)
+    parted = mark_apart(labels)
     assert parted[4].tolist() == [1, 1, 1, 1, 0, 1]
     assert parted[0].tolist() == [0, 0, 1, 1, 1, 1]
 
 
 def test_a_cluster_is_judged_by_the_share_of_its_suspicious_rows() -> None:
     suspicious = torch.tensor([True, False, False, True, False, False, False])
-    shares = suspicious_shares(torch.tensor([5, 5, 5, 0, 0, 0, 0]), suspicious)
+    shares = compute_suspicious_shares(torch.tensor([5, 5, 5, 0, 0, 0, 0]), suspicious)
     torch.testing.assert_close(shares, torch.tensor([1 / 3] * 3 + [1 / 4] * 4).double())
 
 
@@ -188,14 +188,14 @@ def test_row_order_is_irrelevant_with_a_model_too() -> None:
 
 
 def test_where_no_cluster_is_accepted_the_unsuspicious_rows_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepsight, "hdbscan", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
+    monkeypatch.setattr(deepsight, "cluster_rows", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
     verdict = DeepSight()(attacked(6, 3), Context(round=1))
     assert verdict.facts["accepted"] == 0
     assert verdict.elected.tolist() == [True] * 6 + [False] * 3
 
 
 def test_one_suspicious_row_does_not_spoil_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deepsight, "hdbscan", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
+    monkeypatch.setattr(deepsight, "cluster_rows", lambda distances, *_: torch.zeros(len(distances), dtype=torch.int64))
     verdict = DeepSight()(attacked(6, 1), Context(round=1))
     assert verdict.facts["suspicious"].sum() == 1
     assert verdict.elected.all()

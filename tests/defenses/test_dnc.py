@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from snowball.defenses import Context, dnc
-from snowball.defenses.dnc import DnC, drawn_gram, outlier_scores
+from snowball.defenses.dnc import DnC, compute_drawn_gram, score_outliers
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.testing import check_defense, make_toy_round
@@ -40,7 +40,7 @@ def singular_scores(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("columns", [1, 13, 40, 1000])
 def test_scores_are_those_of_a_singular_value_decomposition(seed: int, columns: int) -> None:
     updates = make_toy_round(seed=seed)
-    scores = outlier_scores(drawn_gram(updates, columns, stream(seed)))
+    scores = score_outliers(compute_drawn_gram(updates, columns, stream(seed)))
     drawn = torch.randperm(40, generator=stream(seed))[:columns]
     np.testing.assert_allclose(scores, singular_scores(updates.values[:, drawn].double().numpy()), rtol=1e-6)
 
@@ -48,7 +48,7 @@ def test_scores_are_those_of_a_singular_value_decomposition(seed: int, columns: 
 def test_what_all_updates_share_does_not_drown_their_differences() -> None:
     rows = 1e4 + torch.randn(9, 50, generator=stream(0), dtype=torch.float64) * 1e-4
     updates = Updates.from_layers({"w": rows})
-    scores = outlier_scores(drawn_gram(updates, 49, stream(1)))
+    scores = score_outliers(compute_drawn_gram(updates, 49, stream(1)))
     drawn = torch.randperm(50, generator=stream(1))[:49]
     np.testing.assert_allclose(scores, singular_scores(rows[:, drawn].numpy()), rtol=1e-4)
 
@@ -57,7 +57,7 @@ def test_what_all_updates_share_does_not_drown_their_differences() -> None:
 def test_each_column_is_drawn_once_at_most(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dnc, "BLOCK_ELEMENTS", block)
     powers = torch.stack([torch.zeros(20), 2.0 ** torch.arange(20)])  # whose squares are the digits of a number to 4
-    gram = drawn_gram(Updates.from_layers({"w": powers.double()}), 12, stream(0))
+    gram = compute_drawn_gram(Updates.from_layers({"w": powers.double()}), 12, stream(0))
     number, digits = int(4 * gram[0, 0]), []
     while number:
         number, digit = divmod(number, 4)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.fldetector import FLDetector, shares
+from snowball.defenses.fldetector import FLDetector, compute_shares
 from snowball.defenses.lbfgs import Hessian
-from snowball.defenses.score_clusters import count_clusters, least_scatter, upper_cluster
+from snowball.defenses.score_clusters import count_clusters, find_least_scatter, select_upper_cluster
 from snowball.errors import SettingError
 from snowball.rng import stream
 from snowball.serialization import pack, unpack
@@ -148,14 +148,16 @@ def test_errors_are_shared_out_by_hand() -> None:
     verdict = FLDetector(window=5)(updates, Context(round=6, base=base, state=state))
     expected = torch.tensor([0.125, 0.125, 0.125, 0.625], dtype=torch.float64)
     torch.testing.assert_close(verdict.facts["scores"], expected, rtol=1e-5, atol=0)
-    torch.testing.assert_close(shares(torch.tensor([1.0, torch.nan, 3])).nan_to_num(-1), torch.tensor([0.25, -1, 0.75]))
+    torch.testing.assert_close(
+        compute_shares(torch.tensor([1.0, torch.nan, 3])).nan_to_num(-1), torch.tensor([0.25, -1, 0.75])
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_two_groups_of_scores_are_told_from_an_even_spread(seed: int) -> None:
     scores = torch.tensor(TWO_GROUPS, dtype=torch.float64)
     assert count_clusters(scores, stream(seed)) == 2
-    assert upper_cluster(scores).nonzero().flatten().tolist() == [10, 11, 12]
+    assert select_upper_cluster(scores).nonzero().flatten().tolist() == [10, 11, 12]
     assert count_clusters(torch.linspace(0.01, 0.03, 13, dtype=torch.float64), stream(seed)) == 1
 
 
@@ -167,12 +169,12 @@ def test_equal_scores_are_no_attack(scores: tuple[float, float]) -> None:
 def test_scores_in_a_few_points_count_as_clusters() -> None:
     scores = torch.tensor([0.1] * 5 + [0.3] * 3, dtype=torch.float64)
     assert count_clusters(scores, stream(0)) == 2
-    assert upper_cluster(scores).tolist() == [False] * 5 + [True] * 3
+    assert select_upper_cluster(scores).tolist() == [False] * 5 + [True] * 3
 
 
 def test_clusters_of_numbers_are_the_best_there_are() -> None:
     numbers = torch.rand(9, generator=stream(1), dtype=torch.float64).sort().values
-    for clusters, scatter in enumerate(least_scatter(numbers.flip(0), 5).tolist(), start=1):
+    for clusters, scatter in enumerate(find_least_scatter(numbers.flip(0), 5).tolist(), start=1):
         ways = ([0, *cuts, 9] for cuts in combinations(range(1, 9), clusters - 1))
         parts = ([numbers[start:end] for start, end in pairwise(cuts)] for cuts in ways)
         assert scatter == pytest.approx(

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from snowball.defenses.base import Context
-from snowball.defenses.foolsgold import FoolsGold, honesty
+from snowball.defenses.foolsgold import FoolsGold, weigh_by_honesty
 from snowball.errors import SettingError
 from snowball.serialization import pack, unpack
 from snowball.testing import check_defense, make_toy_round
@@ -69,7 +69,7 @@ def test_histories_are_summed_by_client_and_not_by_row() -> None:
 
 def test_an_honest_client_like_a_sybil_is_pardoned() -> None:
     likeness = torch.tensor([[1, 1, 0.6, 0], [1, 1, 0.6, 0], [0.6, 0.6, 1, 0], [0, 0, 0, 1]], dtype=torch.float64)
-    assert honesty(likeness).tolist() == [0, 0, 1, 1]  # 0.6 * 0.6 counts; 0.6 would leave it a weight of 0.09
+    assert weigh_by_honesty(likeness).tolist() == [0, 0, 1, 1]  # 0.6 * 0.6 counts; 0.6 would leave it a weight of 0.09
 
 
 def test_where_all_are_alike_all_weigh_the_same() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from snowball.defenses import CRFL, Context, DnC, FedAvg, FLTrust, Ideal, Intersection, Krum, Snowball, Verdict
-from snowball.defenses.ops import everyone
+from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load_experiment
@@ -43,7 +43,7 @@ def test_every_member_has_its_own_state_and_facts() -> None:
     first, second = run_two_rounds(Intersection((Counting(), FedAvg(), Counting())), make_toy_round())
     assert (int(first.elected.sum()), int(second.elected.sum())) == (1, 2)
     assert second.facts["rounds.1"] == second.facts["rounds.3"] == 2
-    assert torch.equal(second.facts["elected.2"], everyone(make_toy_round()))
+    assert torch.equal(second.facts["elected.2"], elect_everyone(make_toy_round()))
 
 
 @pytest.mark.parametrize("members", [(Snowball(), Krum()), (Snowball(), DnC(), FedAvg())])

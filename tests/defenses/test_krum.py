@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from snowball.defenses import Context
-from snowball.defenses.krum import Krum, krum_scores, tolerated
+from snowball.defenses.krum import Krum, compute_krum_scores, count_tolerated
 from snowball.defenses.multi_krum import MultiKrum
-from snowball.defenses.ops import squared_distances
+from snowball.defenses.ops import compute_squared_distances
 from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
 from snowball.updates import Updates
@@ -36,25 +36,25 @@ def scores_by_two_loops(rows: np.ndarray[Any, Any], neighbours: int) -> list[flo
 
 
 def test_scores_by_hand() -> None:
-    squared = squared_distances(ROUND.products())
-    assert krum_scores(squared, 4).tolist() == [23, 32, 23, 19, 11, 78.25, 86, 101.25]
-    assert krum_scores(squared, 2).tolist() == [6, 10, 6, 6, 4, 1.25, 1.5, 2.25]
+    squared = compute_squared_distances(ROUND.products())
+    assert compute_krum_scores(squared, 4).tolist() == [23, 32, 23, 19, 11, 78.25, 86, 101.25]
+    assert compute_krum_scores(squared, 2).tolist() == [6, 10, 6, 6, 4, 1.25, 1.5, 2.25]
 
 
 @pytest.mark.parametrize(("clients", "neighbours"), [(2, 1), (5, 1), (9, 4), (30, 27), (30, 29)])
 def test_scores_are_those_of_two_plain_loops(clients: int, neighbours: int) -> None:
     updates = make_toy_round(clients, infected=clients // 3, dtype=torch.float64)
-    scores = krum_scores(squared_distances(updates.products()), neighbours)
+    scores = compute_krum_scores(compute_squared_distances(updates.products()), neighbours)
     expected = scores_by_two_loops(updates.values.numpy(), neighbours)
     torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
 
 
 def test_there_is_one_neighbour_at_least_and_all_others_at_most() -> None:
-    squared = squared_distances(ROUND.products())
+    squared = compute_squared_distances(ROUND.products())
     before = squared.clone()
-    assert torch.equal(krum_scores(squared, -3), krum_scores(squared, 1))
-    assert torch.equal(krum_scores(squared, 99), krum_scores(squared, 7))
-    assert krum_scores(torch.zeros(1, 1), 1).tolist() == [0]
+    assert torch.equal(compute_krum_scores(squared, -3), compute_krum_scores(squared, 1))
+    assert torch.equal(compute_krum_scores(squared, 99), compute_krum_scores(squared, 7))
+    assert compute_krum_scores(torch.zeros(1, 1), 1).tolist() == [0]
     assert torch.equal(squared, before)
 
 
@@ -183,10 +183,10 @@ def test_numbers_that_the_rows_do_not_allow_are_refused() -> None:
 
 
 def test_what_several_times_the_tolerated_need() -> None:
-    assert [tolerated(0.5, rows, each=4) for rows in (1, 6, 7, 10, 11)] == [0, 0, 1, 1, 2]
-    assert tolerated(2, 11, each=4) == 2
+    assert [count_tolerated(0.5, rows, each=4) for rows in (1, 6, 7, 10, 11)] == [0, 0, 1, 1, 2]
+    assert count_tolerated(2, 11, each=4) == 2
     with pytest.raises(SettingError, match="tolerating 2 needs over 10 updates, got 10"):
-        tolerated(2, 10, each=4)
+        count_tolerated(2, 10, each=4)
 
 
 @pytest.mark.parametrize("setting", [-1, -0.1, 1.5, float("nan")])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from snowball.defenses import Context
 from snowball.defenses.median import Median
-from snowball.defenses.ops import ascending, middle
+from snowball.defenses.ops import compute_medians, sort_rows
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.errors import SettingError
 from snowball.testing import check_defense, make_toy_round
@@ -111,9 +111,9 @@ def test_means_are_taken_in_float64() -> None:
 
 def test_sorting_leaves_the_block_as_it_is() -> None:
     block = torch.tensor([[3.0, 1.0, 2.0]])
-    assert ascending(block).tolist() == [[1, 2, 3]]
+    assert sort_rows(block).tolist() == [[1, 2, 3]]
     assert block.tolist() == [[3, 1, 2]]
-    assert middle(ascending(block)).tolist() == [2]
+    assert compute_medians(sort_rows(block)).tolist() == [2]
 
 
 @pytest.mark.parametrize("defense", [Median(), TrimmedMean(), TrimmedMean(0.0), TrimmedMean(1.0)])

@@ -6,20 +6,20 @@ import torch
 from snowball.defenses import Context, FedAvg, Ideal
 from snowball.defenses.ops import (
     add_noise,
+    average_by_examples,
+    average_clipped,
+    average_equally,
     check_count,
-    clip_factors,
-    clipped_mean,
-    cosines,
-    count_of,
+    compute_clip_factors,
+    compute_coordinates,
+    compute_cosines,
+    compute_squared_distances,
+    count_rows,
     count_ties,
-    everyone,
-    highest,
-    lowest,
-    main_directions,
-    plain_mean,
-    principal_coordinates,
-    squared_distances,
-    weighted_mean,
+    elect_everyone,
+    elect_highest,
+    elect_lowest,
+    project_rows,
 )
 from snowball.errors import SettingError
 from snowball.updates import Updates
@@ -46,9 +46,9 @@ def test_ideal_leaves_the_model_alone_where_all_are_malicious() -> None:
 
 def test_equal_scores_go_by_the_lower_lot() -> None:
     lots = torch.tensor([7, 2, 1, 9])
-    assert lowest(torch.zeros(4), 1, lots).tolist() == [False, False, True, False]
-    assert highest(torch.zeros(4), 3, lots).tolist() == [True, True, True, False]
-    assert highest(torch.tensor([1.0, 0, 0, 2]), 3, lots).tolist() == [True, False, True, True]
+    assert elect_lowest(torch.zeros(4), 1, lots).tolist() == [False, False, True, False]
+    assert elect_highest(torch.zeros(4), 3, lots).tolist() == [True, True, True, False]
+    assert elect_highest(torch.tensor([1.0, 0, 0, 2]), 3, lots).tolist() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -67,26 +67,26 @@ def test_ties_at_the_cut_are_counted(scores: list[float], elected: list[int], ti
 
 
 def test_nobody_elected_means_no_change() -> None:
-    assert weighted_mean(ROUND, torch.zeros(3, dtype=torch.bool)).tolist() == [0.0]
+    assert average_by_examples(ROUND, torch.zeros(3, dtype=torch.bool)).tolist() == [0.0]
 
 
 def test_clip_factors_shorten_what_is_too_long() -> None:
-    assert clip_factors(torch.tensor([0.0, 1.0, 4.0]), 2.0).tolist() == [1.0, 1.0, 0.5]
-    assert clip_factors(torch.tensor([0.0, 1.0]), 0.0).tolist() == [1.0, 0.0]
+    assert compute_clip_factors(torch.tensor([0.0, 1.0, 4.0]), 2.0).tolist() == [1.0, 1.0, 0.5]
+    assert compute_clip_factors(torch.tensor([0.0, 1.0]), 0.0).tolist() == [1.0, 0.0]
     with pytest.raises(SettingError, match="negative, got -1"):
-        clip_factors(torch.ones(1), -1)
+        compute_clip_factors(torch.ones(1), -1)
 
 
 def test_distances_from_a_gram_matrix() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])})
     expected = torch.tensor([[0.0, 25, 1], [25, 0, 18], [1, 18, 0]], dtype=torch.float64)
-    torch.testing.assert_close(squared_distances(updates.gram()), expected)
+    torch.testing.assert_close(compute_squared_distances(updates.gram()), expected)
 
 
 def test_principal_coordinates_keep_distances_and_signs() -> None:
     gram = Updates.from_layers({"w": torch.randn(7, 20, generator=torch.Generator().manual_seed(0))}).gram()
-    rows = principal_coordinates(gram)
-    torch.testing.assert_close(squared_distances(rows @ rows.T), squared_distances(gram))
+    rows = compute_coordinates(gram)
+    torch.testing.assert_close(compute_squared_distances(rows @ rows.T), compute_squared_distances(gram))
     assert (rows.square().sum(0).diff() <= 1e-12).all()  # the most telling first
     told = rows[:, :-1]
     assert (told.gather(0, told.abs().argmax(0, keepdim=True)) > 0).all()
@@ -101,10 +101,13 @@ def test_a_round_that_cannot_be_is_refused(round: int, rounds: int | None) -> No
 def test_clip_select_average_and_noise_are_plain_functions() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[3.0, 4.0], [0.6, 0.8], [30.0, 40.0]])}, examples=[1, 2, 3])
     elected = torch.tensor([True, True, False])
-    torch.testing.assert_close(plain_mean(updates, elected), torch.tensor([1.8, 2.4]))
-    torch.testing.assert_close(clipped_mean(updates, elected, 2.0), torch.tensor([0.9, 1.2]))
-    torch.testing.assert_close(clipped_mean(updates, everyone(updates), 1.0), torch.tensor([0.6, 0.8]))
-    for nobody in (plain_mean(updates, ~everyone(updates)), clipped_mean(updates, ~everyone(updates), 1.0)):
+    torch.testing.assert_close(average_equally(updates, elected), torch.tensor([1.8, 2.4]))
+    torch.testing.assert_close(average_clipped(updates, elected, 2.0), torch.tensor([0.9, 1.2]))
+    torch.testing.assert_close(average_clipped(updates, elect_everyone(updates), 1.0), torch.tensor([0.6, 0.8]))
+    for nobody in (
+        average_equally(updates, ~elect_everyone(updates)),
+        average_clipped(updates, ~elect_everyone(updates), 1.0),
+    ):
         assert nobody.tolist() == [0, 0]
     row = torch.zeros(20_000, dtype=torch.float64)
     noisy = add_noise(row, 0.5, torch.Generator().manual_seed(0))
@@ -117,13 +120,13 @@ def test_cosines_of_rows_that_point_nowhere_are_zero() -> None:
     rows = torch.tensor([[2.0, 0.0], [0.0, 0.0], [3.0, 3.0], [-1e20, 0.0]], dtype=torch.float64)
     half = 0.5**0.5
     expected = torch.tensor([[1, 0, half, -1], [0, 0, 0, 0], [half, 0, 1, -half], [-1, 0, -half, 1]]).double()
-    torch.testing.assert_close(cosines(rows @ rows.T), expected)
+    torch.testing.assert_close(compute_cosines(rows @ rows.T), expected)
 
 
 def test_a_count_is_a_number_or_a_share() -> None:
-    assert count_of(3, 10, ceil) == 3
-    assert (count_of(0.25, 10, ceil), count_of(0.25, 10, floor)) == (3, 2)
-    assert count_of(0.3, 10, ceil) == 3  # 0.3 * 10 is 3.0000000000000004 in places
+    assert count_rows(3, 10, ceil) == 3
+    assert (count_rows(0.25, 10, ceil), count_rows(0.25, 10, floor)) == (3, 2)
+    assert count_rows(0.3, 10, ceil) == 3  # 0.3 * 10 is 3.0000000000000004 in places
     for setting in (-1, -0.1, 1.5, float("nan")):
         with pytest.raises(SettingError, match="tolerate must be a share in"):
             check_count("tolerate", setting)
@@ -133,10 +136,10 @@ def test_a_count_is_a_number_or_a_share() -> None:
 
 def test_main_directions_keep_distances_in_a_plane() -> None:
     points = torch.tensor([[3.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
-    drawn = main_directions(Updates.from_layers({"w": points}).products())
+    drawn = project_rows(Updates.from_layers({"w": points}).products())
     torch.testing.assert_close(torch.cdist(drawn, drawn), torch.cdist(points, points).double())
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_few_or_equal_updates_have_two_coordinates(rows: int) -> None:
-    assert main_directions(Updates.from_layers({"w": torch.ones(rows, 1)}).products()).tolist() == [[0, 0]] * rows
+    assert project_rows(Updates.from_layers({"w": torch.ones(rows, 1)}).products()).tolist() == [[0, 0]] * rows

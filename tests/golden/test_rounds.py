@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from snowball.defenses import Context, SnowballMinus
-from snowball.defenses.snowball.bottom_up import bottom_up
+from snowball.defenses.snowball.bottom_up import count_ballots
 from snowball.updates import Updates
 
 FILE = Path(__file__).parent / "rounds.safetensors"
@@ -30,7 +30,7 @@ def updates_of(taken: str) -> Updates:
 @pytest.mark.parametrize("taken", ROUNDS)
 def test_votes_equal_the_stored_votes_of_scikit_learn(taken: str) -> None:
     updates = updates_of(taken)
-    ballots = bottom_up(updates, updates.layout.names, CLUSTERS)
+    ballots = count_ballots(updates, updates.layout.names, CLUSTERS)
     np.testing.assert_allclose(ballots.totals, TENSORS[f"{taken}/votes"], rtol=0, atol=1e-9)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from snowball.defenses import DEFENSES, ClientTask, Context, Verdict
-from snowball.defenses.ops import everyone
+from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import PAIRS
@@ -114,7 +114,7 @@ class Counting:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         count = (context.state or {"count": 0})["count"] + 1
         facts = {"count": count, "scores": torch.tensor([torch.nan] * 5), "far": float("inf"), "seconds.own": 0.5}
-        return Verdict(torch.zeros(updates.layout.width), everyone(updates), facts, {"count": count})
+        return Verdict(torch.zeros(updates.layout.width), elect_everyone(updates), facts, {"count": count})
 
 
 def test_a_defense_gets_its_state_and_its_facts_become_json(

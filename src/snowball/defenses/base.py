@@ -1,4 +1,4 @@
-"""What every defense is: updates and a context in, a verdict out.
+"""Contract of every defense: updates and a context in, a verdict out.
 
 A defense acts on the server. It may act in two more places, by having a method more: in the clients' local training
 (`LocalDefense`) and where the model is used (`PredictionDefense`). One that wants the server to train an update of its
@@ -40,7 +40,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a server knows of the round beside the updates.
+    """Everything that a server knows about a round besides the updates.
 
     Attributes:
         round: this round, counted from 1.
@@ -80,7 +80,7 @@ class Context:
 
 
 def require(value: T | None, name: str, defense: str) -> T:
-    """What a defense cannot do without, of what a context may have."""
+    """Return a value of a context that a defense needs; refuse None."""
     if value is None:
         raise SettingError(f"{defense} needs Context.{name}, which is not given")
     return value
@@ -88,7 +88,7 @@ def require(value: T | None, name: str, defense: str) -> T:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a defense decided, and why.
+    """The decision of a defense, and the evidence for it.
 
     Attributes:
         delta: (d,) what to add to the global model.
@@ -130,7 +130,7 @@ def check_calls(defense: type[Defense]) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClientTask:
-    """What a client has for its local training in one round.
+    """Everything that a client needs for its local training in one round.
 
     Attributes:
         model: the global model, to be trained in place; it takes inputs as they are here and scales them itself.

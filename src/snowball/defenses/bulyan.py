@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.krum import krum_scores, tolerated
-from snowball.defenses.ops import ascending, check_count, middle, squared_distances
+from snowball.defenses.krum import compute_krum_scores, count_tolerated
+from snowball.defenses.ops import check_count, compute_medians, compute_squared_distances, sort_rows
 from snowball.updates import Updates
 
 
@@ -36,33 +36,38 @@ class Bulyan:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Pick rows, then reduce column by column what was picked."""
-        malicious, drawn = tolerated(self.tolerate, len(updates), each=4), context.draw_lots(updates.clients).argsort()
-        squared = squared_distances(updates.products())[drawn][:, drawn]
-        picked = drawn[pick(squared, len(updates) - 2 * malicious, malicious)]
+        malicious, drawn = (
+            count_tolerated(self.tolerate, len(updates), each=4),
+            context.draw_lots(updates.clients).argsort(),
+        )
+        squared = compute_squared_distances(updates.products())[drawn][:, drawn]
+        picked = drawn[pick_rows(squared, len(updates) - 2 * malicious, malicious)]
         places = torch.full((len(updates),), -1)
         places[picked] = torch.arange(len(picked))
         elected = places >= 0
-        delta = updates.reduce_columns(lambda block: mean_near_median(block[:, elected], len(picked) - 2 * malicious))
+        delta = updates.reduce_columns(
+            lambda block: average_near_median(block[:, elected], len(picked) - 2 * malicious)
+        )
         return Verdict(delta, elected, {"order": places, "tolerated": malicious})
 
 
-def pick(squared: Tensor, count: int, malicious: int) -> Tensor:
+def pick_rows(squared: Tensor, count: int, malicious: int) -> Tensor:
     """(count,) the rows that Krum elects one after another, each of those that the earlier ones leave."""
     left, picked = torch.arange(len(squared)), []
     for _ in range(count):
-        scores = krum_scores(squared[left][:, left], len(left) - malicious - 2)
+        scores = compute_krum_scores(squared[left][:, left], len(left) - malicious - 2)
         picked.append(left[scores.argmin()])  # the first of equals
         left = left[left != picked[-1]]
     return torch.stack(picked)
 
 
-def mean_near_median(block: Tensor, count: int) -> Tensor:
+def average_near_median(block: Tensor, count: int) -> Tensor:
     """(w,) for each row of a block (w, n) the mean of the `count` values nearest to its median; ties to the lower.
 
     Sorted, they lie side by side: the window starts after each value that is farther below the median than the value
     `count` places on, which would take its place, is above.
     """
-    values = ascending(block).double()
+    values = sort_rows(block).double()
     most = values.shape[1] - count
-    start = (values[:, :most] + values[:, count:] < 2 * middle(values)[:, None]).sum(1, keepdim=True)
+    start = (values[:, :most] + values[:, count:] < 2 * compute_medians(values)[:, None]).sum(1, keepdim=True)
     return values.gather(1, start + torch.arange(count)).mean(1)

@@ -6,7 +6,7 @@ Campello, Moulavi, Sander, "Density-Based Clustering Based on Hierarchical Densi
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import cosines
+from snowball.defenses.ops import compute_cosines
 from snowball.updates import Updates
 
 NOISE = -1
@@ -16,7 +16,7 @@ DECIMALS = 14
 """Digits of a cosine distance that are more than rounding."""
 
 
-def hdbscan(distances: Tensor, least: int, neighbours: int, single: bool = False) -> Tensor:
+def cluster_rows(distances: Tensor, least: int, neighbours: int, single: bool = False) -> Tensor:
     """(n,) the cluster of each row, counted from 0, or `NOISE`.
 
     Args:
@@ -36,13 +36,13 @@ def hdbscan(distances: Tensor, least: int, neighbours: int, single: bool = False
     return torch.from_numpy(clusterer.fit_predict(matrix.numpy()).astype("int64"))
 
 
-def largest_cluster(labels: Tensor) -> Tensor:
+def select_largest_cluster(labels: Tensor) -> Tensor:
     """(n,) bool, the rows of the largest cluster, of equal ones the first; all rows where there is no cluster."""
     sizes = labels[labels != NOISE].bincount().tolist()
     return labels == sizes.index(max(sizes)) if sizes else torch.ones_like(labels, dtype=torch.bool)
 
 
-def cosine_distances(updates: Updates, point: Tensor) -> Tensor:
+def compute_cosine_distances(updates: Updates, point: Tensor) -> Tensor:
     """(n, n) one less the cosines of the rows about a point (d,); a row at the point is 1 from all others."""
-    distances = 1 - cosines(updates.products_about(point))
+    distances = 1 - compute_cosines(updates.products_about(point))
     return distances.round(decimals=DECIMALS).fill_diagonal_(0)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from snowball.defenses.base import Context, Verdict, require
-from snowball.defenses.ops import add_noise, clip_factors, everyone, plain_mean, weighted_mean
+from snowball.defenses.ops import add_noise, average_by_examples, average_equally, compute_clip_factors, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -57,34 +57,36 @@ class CRFL:
         base, rng = require(context.base, "base", "crfl").to(updates.dtype), context.stream("noise")
         bound = self._bound(context.round)
         if self.variant == "published":
-            delta, clipped = shortened(weighted_mean(updates, everyone(updates)), bound)
-            return Verdict(add_noise(delta, self.noise, rng), everyone(updates), {"bound": bound, "clipped": clipped})
-        clean, clipped = shortened(base + plain_mean(updates, everyone(updates)), bound)
+            delta, clipped = shorten_row(average_by_examples(updates, elect_everyone(updates)), bound)
+            return Verdict(
+                add_noise(delta, self.noise, rng), elect_everyone(updates), {"bound": bound, "clipped": clipped}
+            )
+        clean, clipped = shorten_row(base + average_equally(updates, elect_everyone(updates)), bound)
         facts = {"bound": bound, "clipped": clipped}
-        return Verdict(add_noise(clean, self.noise, rng) - base, everyone(updates), facts, {"clean": clean})
+        return Verdict(add_noise(clean, self.noise, rng) - base, elect_everyone(updates), facts, {"clean": clean})
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
         """The class that most blurred copies of the model see; the copies of a round are the same for all samples."""
         model, base = require(context.model, "model", "crfl"), require(context.base, "base", "crfl")
         if self.variant == "published":
-            base, _ = shortened(base, self._bound(context.round))
+            base, _ = shorten_row(base, self._bound(context.round))
         elif context.state:
             base = context.state["clean"]
         rng = context.stream("copies")
         labels = [model(add_noise(base, self.noise, rng), inputs).argmax(1) for _ in range(self.copies)]
-        return majority(torch.stack(labels, 1), "first" if self.variant == "published" else "lowest")
+        return find_majority(torch.stack(labels, 1), "first" if self.variant == "published" else "lowest")
 
     def _bound(self, round: int) -> float:
         return self.bound if self.ramp is None else min(self.bound, self.ramp[0] * round + self.ramp[1])
 
 
-def shortened(row: Tensor, bound: float) -> tuple[Tensor, float]:
+def shorten_row(row: Tensor, bound: float) -> tuple[Tensor, float]:
     """A row no longer than `bound`, and what it was multiplied by."""
-    factor = float(clip_factors(torch.linalg.vector_norm(row, dtype=torch.float64), bound))
+    factor = float(compute_clip_factors(torch.linalg.vector_norm(row, dtype=torch.float64), bound))
     return row * factor, factor
 
 
-def majority(labels: Tensor, tied: Literal["lowest", "first"]) -> Tensor:
+def find_majority(labels: Tensor, tied: Literal["lowest", "first"]) -> Tensor:
     """(n,) the most frequent of each row's labels (n, m); of tied ones the lowest class or the first seen."""
     votes = one_hot(labels).sum(1)  # (n, classes)
     winners = votes == votes.amax(1, keepdim=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Model, Verdict, require
-from snowball.defenses.clustering import NOISE, cosine_distances, hdbscan
-from snowball.defenses.ops import clipped_mean, everyone
+from snowball.defenses.clustering import NOISE, cluster_rows, compute_cosine_distances
+from snowball.defenses.ops import average_clipped, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Layout, Updates
 
@@ -52,45 +52,48 @@ class DeepSight:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Cluster the updates, judge the clusters, clip and average what is left."""
-        energies = normalised_energies(updates)  # (n, classes)
-        exceedings = threshold_exceedings(energies)
+        energies = measure_energies(updates)  # (n, classes)
+        exceedings = count_exceedings(energies)
         suspicious = exceedings <= exceedings.quantile(0.5) / 2
         clusters = self._ensemble(updates, energies, context)
-        accepted = suspicious_shares(clusters, suspicious) < MOST_SUSPICIOUS
-        elected = next(mask for mask in (accepted, ~suspicious, everyone(updates)) if mask.any())
+        accepted = compute_suspicious_shares(clusters, suspicious) < MOST_SUSPICIOUS
+        elected = next(mask for mask in (accepted, ~suspicious, elect_everyone(updates)) if mask.any())
         norms = updates.squared_norms.sqrt()
         bound = float(norms.quantile(0.5))
         facts = {"exceedings": exceedings, "suspicious": suspicious, "clusters": clusters, "norms": norms}
         counts = {"accepted": int(accepted.sum()), "probed": self.seeds * self.probes if context.model else 0}
-        return Verdict(clipped_mean(updates, elected, bound), elected, {**facts, **counts, "bound": bound})
+        return Verdict(average_clipped(updates, elected, bound), elected, {**facts, **counts, "bound": bound})
 
     def _ensemble(self, updates: Updates, energies: Tensor, context: Context) -> Tensor:
         """(n,) the cluster of each row, from how often the clusterings of all views part it from the others."""
-        views = [apart(cluster(euclidean(energies))), apart(cluster(output_cosines(updates)))]
+        views = [
+            mark_apart(label_clusters(compute_distances(energies))),
+            mark_apart(label_clusters(compare_outputs(updates))),
+        ]
         if context.model is not None:
             views.append(self._probe(updates, context.model, context))
-        return cluster(torch.stack(views).mean(0))
+        return label_clusters(torch.stack(views).mean(0))
 
     def _probe(self, updates: Updates, model: Model, context: Context) -> Tensor:
         """(n, n) the share of draws of random inputs to which two rows answer apart from each other."""
         base, parted = require(context.base, "base", "deepsight"), []
         for seed in range(self.seeds):
             inputs = model.random_inputs(self.probes, context.stream("probes", seed))
-            answers = division_differences(updates, base, model, inputs)
-            parted.append(apart(cluster(euclidean(answers))))
+            answers = compare_predictions(updates, base, model, inputs)
+            parted.append(mark_apart(label_clusters(compute_distances(answers))))
         return torch.stack(parted).mean(0)
 
 
-def output_layer(layout: Layout) -> tuple[str, str | None]:
+def find_output_layer(layout: Layout) -> tuple[str, str | None]:
     """The last weight layer, whose rows are output neurons, and the bias of the same module if it has one."""
     weight = layout.weights[-1]
     bias = weight.removesuffix("weight") + "bias"
     return weight, bias if bias in layout.names else None
 
 
-def normalised_energies(updates: Updates) -> Tensor:
+def measure_energies(updates: Updates) -> Tensor:
     """(n, classes) each output neuron's squared share in what the update moves: the paper's NEUP."""
-    weight, bias = output_layer(updates.layout)
+    weight, bias = find_output_layer(updates.layout)
     shape = updates.layout.shapes[updates.layout.names.index(weight)]
     classes, columns = (*shape, 1)[0], updates.layout.columns[weight]
     moved = [torch.linalg.vector_norm(row[columns].reshape(classes, -1).double(), 1, dim=1) for row in updates.rows]
@@ -102,51 +105,54 @@ def normalised_energies(updates: Updates) -> Tensor:
     return squares / total.where(total > 0, 1)
 
 
-def threshold_exceedings(energies: Tensor) -> Tensor:
+def count_exceedings(energies: Tensor) -> Tensor:
     """(n,) how many output neurons move noticeably beside the one that moves most: the paper's TE."""
     factor = max(LEAST_FACTOR, 1 / energies.shape[1])
     return (energies > factor * energies.amax(1, keepdim=True)).sum(1).double()
 
 
-def output_cosines(updates: Updates) -> Tensor:
+def compare_outputs(updates: Updates) -> Tensor:
     """(n, n) cosine distances between what the updates do to the output bias, or to the weights where there is none."""
-    weight, bias = output_layer(updates.layout)
+    weight, bias = find_output_layer(updates.layout)
     layer = updates.select_layer(bias or weight)
-    return cosine_distances(layer, torch.zeros(layer.layout.width, dtype=layer.dtype))
+    return compute_cosine_distances(layer, torch.zeros(layer.layout.width, dtype=layer.dtype))
 
 
-def division_differences(updates: Updates, base: Tensor, model: Model, inputs: Tensor) -> Tensor:
+def compare_predictions(updates: Updates, base: Tensor, model: Model, inputs: Tensor) -> Tensor:
     """(n, classes) how much likelier each class is to the local than to the global model, on average: DDif."""
-    before = log_shares(model(base, inputs))
+    before = compute_log_shares(model(base, inputs))
     ratios = [
-        (log_shares(model((base + row).to(base.dtype), inputs)) - before).clamp(max=LARGEST_LOG_RATIO).exp().mean(0)
+        (compute_log_shares(model((base + row).to(base.dtype), inputs)) - before)
+        .clamp(max=LARGEST_LOG_RATIO)
+        .exp()
+        .mean(0)
         for row in updates.rows
     ]
     return torch.stack(ratios)
 
 
-def log_shares(scores: Tensor) -> Tensor:
+def compute_log_shares(scores: Tensor) -> Tensor:
     """(inputs, classes) the logarithm of what the model gives each class; finite, whatever the model answers."""
     return scores.double().nan_to_num(0, LARGEST_SCORE, -LARGEST_SCORE).log_softmax(1)
 
 
-def euclidean(rows: Tensor) -> Tensor:
+def compute_distances(rows: Tensor) -> Tensor:
     """(n, n) distances between a few features of the rows."""
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # the other way loses small ones
 
 
-def cluster(distances: Tensor) -> Tensor:
+def label_clusters(distances: Tensor) -> Tensor:
     """(n,) the cluster of each row; whoever has none is one of its own."""
-    labels = hdbscan(distances, LEAST_CLUSTER, NEIGHBOURS)
+    labels = cluster_rows(distances, LEAST_CLUSTER, NEIGHBOURS)
     return labels.where(labels != NOISE, torch.arange(len(labels)) + len(labels))
 
 
-def apart(clusters: Tensor) -> Tensor:
+def mark_apart(clusters: Tensor) -> Tensor:
     """(n, n) 0 where two rows share a cluster, 1 elsewhere."""
     return (clusters[:, None] != clusters).double()
 
 
-def suspicious_shares(clusters: Tensor, suspicious: Tensor) -> Tensor:
+def compute_suspicious_shares(clusters: Tensor, suspicious: Tensor) -> Tensor:
     """(n,) the share of suspicious rows in each row's cluster."""
-    together = 1 - apart(clusters)
+    together = 1 - mark_apart(clusters)
     return together @ suspicious.double() / together.sum(1)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import check_count, count_of, everyone, lowest, plain_mean
+from snowball.defenses.ops import average_equally, check_count, count_rows, elect_everyone, elect_lowest
 from snowball.errors import SettingError
-from snowball.updates import BLOCK_ELEMENTS, Updates, centred
+from snowball.updates import BLOCK_ELEMENTS, Updates, centre_products
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,23 @@ class DnC:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Remove the outliers of every pass."""
         kept = len(updates) - self._removals(len(updates))
-        elected, rng, lots = everyone(updates), context.stream("columns"), context.draw_lots(updates.clients)
+        elected, rng, lots = elect_everyone(updates), context.stream("columns"), context.draw_lots(updates.clients)
         for _ in range(self.iterations):
-            scores = outlier_scores(drawn_gram(updates, self.columns, rng))
-            inliers = lowest(scores, kept, lots) if scores.any() else everyone(updates)
+            scores = score_outliers(compute_drawn_gram(updates, self.columns, rng))
+            inliers = elect_lowest(scores, kept, lots) if scores.any() else elect_everyone(updates)
             elected &= inliers
         elected = elected if elected.any() else inliers
-        return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "removed": len(updates) - kept})
+        return Verdict(average_equally(updates, elected), elected, {"scores": scores, "removed": len(updates) - kept})
 
     def _removals(self, rows: int) -> int:
-        """How many each pass removes, at least one being left."""
-        removals = floor(round(self.filter * count_of(self.tolerate, rows, round), 9))
+        """Return how many updates each pass removes; at least one is left."""
+        removals = floor(round(self.filter * count_rows(self.tolerate, rows, round), 9))
         if isinstance(self.tolerate, int) and removals >= rows:
             raise SettingError(f"tolerating {self.tolerate} needs over {removals} updates, got {rows}")
         return min(removals, rows - 1)
 
 
-def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
+def compute_drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
     """(n, n) inner products of the centred rows, seen in so many columns drawn without replacement."""
     if columns >= updates.layout.width:
         return updates.gram()
@@ -75,10 +75,10 @@ def drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
         block = updates.read_columns(some).double()
         block -= block[0].clone()  # what all rows share would drown their differences
         products += block @ block.T
-    return centred(products)
+    return centre_products(products)
 
 
-def outlier_scores(gram: Tensor) -> Tensor:
+def score_outliers(gram: Tensor) -> Tensor:
     """(n,) the squared part of each centred row along their top right singular vector; zero where all rows agree."""
     squares, vectors = torch.linalg.eigh(gram)  # ascending
     scores: Tensor = squares[-1].clamp(min=0) * vectors[:, -1] ** 2

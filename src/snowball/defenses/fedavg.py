@@ -6,7 +6,7 @@ McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentra
 from dataclasses import dataclass
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import everyone, weighted_mean
+from snowball.defenses.ops import average_by_examples, elect_everyone
 from snowball.updates import Updates
 
 
@@ -16,5 +16,5 @@ class FedAvg:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Elect everybody."""
-        elected = everyone(updates)
-        return Verdict(weighted_mean(updates, elected), elected)
+        elected = elect_everyone(updates)
+        return Verdict(average_by_examples(updates, elected), elected)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict, require
-from snowball.defenses.clustering import cosine_distances, hdbscan, largest_cluster
-from snowball.defenses.ops import add_noise, clipped_mean, squared_distances
+from snowball.defenses.clustering import cluster_rows, compute_cosine_distances, select_largest_cluster
+from snowball.defenses.ops import add_noise, average_clipped, compute_squared_distances
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -48,11 +48,11 @@ class FLAME:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Cluster, clip, average, add noise."""
         labels = self._cluster(updates, context)
-        elected = largest_cluster(labels)
+        elected = select_largest_cluster(labels)
         norms = updates.squared_norms.sqrt()
         measured = norms if self.variant == "original" else norms[elected]
         bound = float(measured.quantile(0.5))  # of an even number, the mean of the middle two
-        delta = add_noise(clipped_mean(updates, elected, bound), self.noise * bound, context.stream("noise"))
+        delta = add_noise(average_clipped(updates, elected, bound), self.noise * bound, context.stream("noise"))
         return Verdict(delta, elected, {"clusters": labels, "norms": norms, "bound": bound})
 
     def _cluster(self, updates: Updates, context: Context) -> Tensor:
@@ -60,8 +60,8 @@ class FLAME:
         if rows < LEAST_CLUSTERED:
             return torch.zeros(rows, dtype=torch.int64)
         if self.variant == "original":
-            models = cosine_distances(updates, -require(context.base, "base", "flame"))  # (n, n)
-            return hdbscan(models, rows // 2 + 1, 1, single=True)
+            models = compute_cosine_distances(updates, -require(context.base, "base", "flame"))  # (n, n)
+            return cluster_rows(models, rows // 2 + 1, 1, single=True)
         half = ceil(rows / 2)
-        distances = squared_distances(updates.products()).sqrt()
-        return hdbscan(distances, half, half + 1, single=True)  # there a neighbourhood is half and itself
+        distances = compute_squared_distances(updates.products()).sqrt()
+        return cluster_rows(distances, half, half + 1, single=True)  # there a neighbourhood is half and itself

@@ -29,15 +29,15 @@ from snowball.defenses.history import (
     Entries,
     Entry,
     check_bounds,
+    count_mebibytes,
     describe_damage,
     is_row,
     keep_recent,
-    mebibytes,
     read_entries,
 )
 from snowball.defenses.lbfgs import Hessian
-from snowball.defenses.ops import weighted_mean
-from snowball.defenses.score_clusters import count_clusters, upper_cluster
+from snowball.defenses.ops import average_by_examples
+from snowball.defenses.score_clusters import count_clusters, select_upper_cluster
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -78,20 +78,22 @@ class FLDetector:
         base = require(context.base, "base", "fldetector")
         known = context.state or NOTHING
         check_state(known, updates.layout.width, context.round)
-        seen = self._see(updates, known["clients"], shares(prediction_errors(updates, base, known)), context.round)
-        scores = score(seen)
+        seen = self._see(
+            updates, known["clients"], compute_shares(measure_prediction_errors(updates, base, known)), context.round
+        )
+        scores = score_clients(seen)
         clusters, found = self._detect(scores, known, context)
         listed = torch.tensor([client in known["blacklist"] for client in updates.clients])
         elected = ~(found | listed)
-        delta = weighted_mean(updates, elected)
+        delta = average_by_examples(updates, elected)
         barred = {client for client, bad in zip(updates.clients, found.tolist(), strict=True) if bad}
         blacklist = sorted({*known["blacklist"], *barred}) if self.on_detect == "blacklist" else []
         state = self._remember(known, seen, blacklist, base, delta, context)
-        facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": mebibytes(state)}
+        facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": count_mebibytes(state)}
         return Verdict(delta, elected, {"scores": scores, **facts}, state)
 
     def _see(self, updates: Updates, entries: Entries, errors: Tensor, round: int) -> dict[str, Entry]:
-        """What there is to keep of this round's clients, in the order of the updates."""
+        """Return the entries to keep of this round's clients."""
         seen: dict[str, Entry] = {}
         scored = int((~errors.isnan()).sum())
         for client, row, error in zip(updates.clients, updates.rows, errors.tolist(), strict=True):
@@ -101,20 +103,20 @@ class FLDetector:
         return seen
 
     def _detect(self, scores: Tensor, known: State, context: Context) -> tuple[float, Tensor]:
-        """How many clusters the scores form, NaN where it is too early to say, and a mask of the malicious one."""
+        """Return how many clusters the scores form, NaN if it is too early to say, and a mask of the malicious one."""
         scored = ~scores.isnan()
         found = torch.zeros_like(scored)
         if len(known["steps"]) < self.window or scored.sum() < LEAST_SCORED:
             return nan, found
         clusters = count_clusters(scores[scored], context.stream("gap"))
         if clusters > 1:
-            found[scored] = upper_cluster(scores[scored])
+            found[scored] = select_upper_cluster(scores[scored])
         return clusters, found
 
     def _remember(
         self, known: State, seen: Entries, blacklist: Sequence[str], base: Tensor, delta: Tensor, context: Context
     ) -> State:
-        """What the next round is told: clients' last rows, the models these were trained from, steps and changes."""
+        """Return the next state: clients' last rows, the models they were trained from, steps and changes."""
         judged = {**known["clients"], **seen}
         wanted = {client: entry for client, entry in judged.items() if client not in blacklist}
         clients = keep_recent(wanted, context, self.forget_after, self.remember)
@@ -155,7 +157,7 @@ def check_state(state: State, width: int, round: int) -> None:
         raise describe_damage(f"its models, mean, steps and changes are not rows of {width} numbers")
 
 
-def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
+def measure_prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
     """(n,) how far each row is from what its client's last one leads one to expect; NaN for clients without one."""
     errors = torch.full((len(updates),), nan, dtype=torch.float64)
     hessian = Hessian(known["steps"], known["changes"])
@@ -171,13 +173,13 @@ def prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
     return errors
 
 
-def shares(errors: Tensor) -> Tensor:
+def compute_shares(errors: Tensor) -> Tensor:
     """(n,) each row's part of all errors; NaN stays."""
     total = fsum(error for error in errors.tolist() if not isnan(error))  # to the bit in any order
     return errors / total if total > 0 else errors
 
 
-def score(seen: Entries) -> Tensor:
+def score_clients(seen: Entries) -> Tensor:
     """(n,) the clients' mean error of late as a part of all; NaN for those without one."""
     past = [entry["errors"] for entry in seen.values()]
     scored = sum(map(bool, past))

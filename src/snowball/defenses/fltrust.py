@@ -38,13 +38,13 @@ class FLTrust:
         trusted = require(context.trusted, "trusted", "fltrust")
         length = torch.linalg.vector_norm(trusted, dtype=torch.float64)
         lengths = updates.squared_norms.sqrt()
-        trust = trust_scores(updates.dot(trusted), lengths * length)
+        trust = compute_trust(updates.dot(trusted), lengths * length)
         rescaled = torch.where(trust > 0, length / lengths.where(trust > 0, 1), 0)
         delta = updates.combine(trust * rescaled / trust.sum().clamp(min=1e-9))
         return Verdict(delta, trust > 0, {"trust": trust})
 
 
-def trust_scores(products: Tensor, scale: Tensor) -> Tensor:
+def compute_trust(products: Tensor, scale: Tensor) -> Tensor:
     """(n,) cosines with the trusted row, from inner products and products of lengths; zero where not positive."""
     cosines = torch.where(scale > 0, products / scale.where(scale > 0, 1), 0)
     return cosines.round(decimals=9).clamp(0, 1)

@@ -19,12 +19,12 @@ from snowball.defenses.base import Context, Verdict
 from snowball.defenses.history import (
     MAX_REMEMBERED_CLIENTS,
     check_bounds,
-    inner_products,
+    compute_inner_products,
+    count_mebibytes,
     keep_recent,
-    mebibytes,
     read_entries,
 )
-from snowball.defenses.ops import cosines
+from snowball.defenses.ops import compute_cosines
 from snowball.updates import Updates
 
 
@@ -53,11 +53,13 @@ class FoolsGold:
         }
         seen = {client: {"round": context.round, "sum": row} for client, row in sums.items()}
         state = {"clients": keep_recent({**known, **seen}, context, self.forget_after, self.remember)}
-        weights = honesty(cosines(inner_products(list(sums.values()))))
-        return Verdict(updates.mean(weights), weights > 0, {"weights": weights, "history_mib": mebibytes(state)}, state)
+        weights = weigh_by_honesty(compute_cosines(compute_inner_products(list(sums.values()))))
+        return Verdict(
+            updates.mean(weights), weights > 0, {"weights": weights, "history_mib": count_mebibytes(state)}, state
+        )
 
 
-def honesty(likeness: Tensor) -> Tensor:
+def weigh_by_honesty(likeness: Tensor) -> Tensor:
     """(n,) weights in [0, 1] from the (n, n) cosines of the clients' histories."""
     likeness = likeness.round(decimals=9).fill_diagonal_(0)  # so that what is alike but for rounding is alike
     highest = likeness.amax(1)  # (n,) the paper's v, never below zero

@@ -1,4 +1,4 @@
-"""What defenses with a memory share: rows that are kept by client from round to round."""
+"""Rows that defenses with a memory keep by client from round to round."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from snowball.defenses.base import Context, State
 from snowball.errors import RunError, SettingError
 from snowball.rng import derive
-from snowball.updates import BLOCK_ELEMENTS, sum_of_products
+from snowball.updates import BLOCK_ELEMENTS, sum_products
 
 Entry = Mapping[str, Any]
 """What is kept of a client; "round" is the one it was last seen in."""
@@ -25,7 +25,7 @@ MAX_SHOWN_CHARS = 60
 
 
 def keep_recent(entries: Entries, context: Context, forget_after: int | None, remember: int | None) -> dict[str, Entry]:
-    """What is kept after a round: the `remember` clients last seen, of those that missed fewer rounds in a row.
+    """Return the entries to keep: the `remember` clients last seen, unless they missed too many rounds in a row.
 
     Among clients last seen in the same round a hash decides, whose key is the seed: nobody picks an id that stays.
     """
@@ -76,20 +76,20 @@ def describe_damage(fault: str) -> RunError:
     return RunError(f"the defense's state is damaged or of another federation: {fault}; start again without it")
 
 
-def mebibytes(state: Any) -> float:
+def count_mebibytes(state: Any) -> float:
     """The memory that a state's tensors take."""
     if isinstance(state, Tensor):
         return state.numel() * state.element_size() / 2**20
     if isinstance(state, Mapping):
-        return mebibytes(list(state.values()))
-    return sum(map(mebibytes, state)) if isinstance(state, list) else 0.0
+        return count_mebibytes(list(state.values()))
+    return sum(map(count_mebibytes, state)) if isinstance(state, list) else 0.0
 
 
-def inner_products(rows: Sequence[Tensor]) -> Tensor:
+def compute_inner_products(rows: Sequence[Tensor]) -> Tensor:
     """(n, n) inner products, in float64, of rows (d,) that are kept one by one."""
     width = max(1, BLOCK_ELEMENTS // len(rows))
     blocks = (
         torch.stack([row[start : start + width] for row in rows]).to(torch.float64)
         for start in range(0, len(rows[0]), width)
     )
-    return sum_of_products(len(rows), blocks)
+    return sum_products(len(rows), blocks)

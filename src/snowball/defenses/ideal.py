@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import weighted_mean
+from snowball.defenses.ops import average_by_examples
 from snowball.updates import Updates
 
 
@@ -24,4 +24,4 @@ class Ideal:
         """Elect whoever is not known to be malicious."""
         malicious = set(map(str, self.malicious))
         elected = torch.tensor([client not in malicious for client in updates.clients])
-        return Verdict(weighted_mean(updates, elected), elected)
+        return Verdict(average_by_examples(updates, elected), elected)

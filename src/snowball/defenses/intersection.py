@@ -14,7 +14,7 @@ from torch import Tensor
 
 from snowball.defenses.base import Context, Defense, LocalDefense, PredictionDefense, TrustingDefense, Verdict
 from snowball.defenses.flame import FLAME
-from snowball.defenses.ops import weighted_mean
+from snowball.defenses.ops import average_by_examples
 from snowball.defenses.snowball import Snowball
 from snowball.errors import SettingError
 from snowball.updates import Updates
@@ -47,13 +47,13 @@ class Intersection:
         ]
         agreed = torch.stack([verdict.elected for verdict in verdicts]).all(0)
         elected = agreed if agreed.any() else verdicts[0].elected
-        facts = {"agreed": int(agreed.sum()), **evidence(verdicts)}
+        facts = {"agreed": int(agreed.sum()), **collect_facts(verdicts)}
         return Verdict(
-            weighted_mean(updates, elected), elected, facts, {"members": [verdict.state for verdict in verdicts]}
+            average_by_examples(updates, elected), elected, facts, {"members": [verdict.state for verdict in verdicts]}
         )
 
 
-def evidence(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float | str]:
+def collect_facts(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float | str]:
     """Everybody's facts, their names ending in the member's number."""
     facts: dict[str, Tensor | float | str] = {}
     for number, verdict in enumerate(verdicts, 1):

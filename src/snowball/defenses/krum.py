@@ -16,7 +16,14 @@ from typing import Literal
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import ascending, check_count, count_of, lowest, squared_distances, weighted_mean
+from snowball.defenses.ops import (
+    average_by_examples,
+    check_count,
+    compute_squared_distances,
+    count_rows,
+    elect_lowest,
+    sort_rows,
+)
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -43,32 +50,32 @@ class Krum:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Score every row and elect the lowest."""
-        rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
-        squared, lots = squared_distances(updates.products()), context.draw_lots(updates.clients)
+        rows, malicious = len(updates), count_tolerated(self.tolerate, len(updates))
+        squared, lots = compute_squared_distances(updates.products()), context.draw_lots(updates.clients)
         if self.variant == "original":
-            scores = krum_scores(squared, rows - malicious - 2)
-            elected = lowest(scores, 1, lots)
+            scores = compute_krum_scores(squared, rows - malicious - 2)
+            elected = elect_lowest(scores, 1, lots)
         else:
-            scores = krum_scores(squared.sqrt(), rows - 1) / rows
-            elected = lowest(scores, max(rows - malicious - 2, 1), lots)
-        return Verdict(weighted_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
+            scores = compute_krum_scores(squared.sqrt(), rows - 1) / rows
+            elected = elect_lowest(scores, max(rows - malicious - 2, 1), lots)
+        return Verdict(average_by_examples(updates, elected), elected, {"scores": scores, "tolerated": malicious})
 
 
-def krum_scores(distances: Tensor, neighbours: int) -> Tensor:
+def compute_krum_scores(distances: Tensor, neighbours: int) -> Tensor:
     """(n,) each row's summed distance to its nearest others, of the distances (n, n), which Krum takes squared.
 
     There is at least one neighbour, and at most all others; a row alone scores 0.
     """
-    return ascending(distances)[:, 1 : max(neighbours, 1) + 1].sum(1)  # the first of each is its own zero
+    return sort_rows(distances)[:, 1 : max(neighbours, 1) + 1].sum(1)  # the first of each is its own zero
 
 
-def tolerated(setting: int | float, rows: int, each: int = 1) -> int:
-    """How many malicious rows a setting means where `each` times their number and 3 more rows are needed.
+def count_tolerated(setting: int | float, rows: int, each: int = 1) -> int:
+    """Return how many malicious rows a setting means if `each` times their number and 3 more rows are needed.
 
     A share is rounded up and cut to what the rows allow; a number that they do not allow is refused.
     """
     if isinstance(setting, float):
-        return min(count_of(setting, rows, ceil), max((rows - 3) // each, 0))
+        return min(count_rows(setting, rows, ceil), max((rows - 3) // each, 0))
     if rows < each * setting + 3:
         raise SettingError(f"tolerating {setting} needs over {each * setting + 2} updates, got {rows}")
     return setting

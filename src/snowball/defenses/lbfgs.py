@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from snowball.defenses.history import inner_products
+from snowball.defenses.history import compute_inner_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Hessian:
 
     @cached_property
     def _products(self) -> Tensor:
-        return inner_products([*self.steps, *self.changes])  # (2m, 2m)
+        return compute_inner_products([*self.steps, *self.changes])  # (2m, 2m)
 
     @cached_property
     def scale(self) -> float:

@@ -9,7 +9,7 @@ Deviations: none; of an even number of values the middle two are averaged.
 from dataclasses import dataclass
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import ascending, everyone, middle
+from snowball.defenses.ops import compute_medians, elect_everyone, sort_rows
 from snowball.updates import Updates
 
 
@@ -19,4 +19,4 @@ class Median:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Reduce column by column; every row has a say."""
-        return Verdict(updates.reduce_columns(lambda block: middle(ascending(block))), everyone(updates))
+        return Verdict(updates.reduce_columns(lambda block: compute_medians(sort_rows(block))), elect_everyone(updates))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.krum import krum_scores, tolerated
-from snowball.defenses.ops import check_count, count_of, lowest, plain_mean, squared_distances
+from snowball.defenses.krum import compute_krum_scores, count_tolerated
+from snowball.defenses.ops import average_equally, check_count, compute_squared_distances, count_rows, elect_lowest
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -38,13 +38,13 @@ class MultiKrum:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Score every row and elect the lowest."""
-        rows, malicious = len(updates), tolerated(self.tolerate, len(updates))
-        scores = krum_scores(squared_distances(updates.products()), rows - malicious - 2)
-        elected = lowest(scores, self._seats(rows, malicious), context.draw_lots(updates.clients))
-        return Verdict(plain_mean(updates, elected), elected, {"scores": scores, "tolerated": malicious})
+        rows, malicious = len(updates), count_tolerated(self.tolerate, len(updates))
+        scores = compute_krum_scores(compute_squared_distances(updates.products()), rows - malicious - 2)
+        elected = elect_lowest(scores, self._seats(rows, malicious), context.draw_lots(updates.clients))
+        return Verdict(average_equally(updates, elected), elected, {"scores": scores, "tolerated": malicious})
 
     def _seats(self, rows: int, malicious: int) -> int:
-        seats = rows - malicious - 2 if self.elect is None else count_of(self.elect, rows, ceil)
+        seats = rows - malicious - 2 if self.elect is None else count_rows(self.elect, rows, ceil)
         if seats > rows:
             raise SettingError(f"electing {seats} needs as many updates, got {rows}")
         return max(seats, 1)

@@ -10,7 +10,7 @@ server alone. The mean is plain.
 from dataclasses import dataclass
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import clipped_mean, everyone
+from snowball.defenses.ops import average_clipped, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -31,9 +31,9 @@ class NormClip:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Shorten what is too long and average."""
-        elected = everyone(updates)
+        elected = elect_everyone(updates)
         facts = {"lengths": updates.squared_norms.sqrt()}
-        return Verdict(clipped_mean(updates, elected, self.bound), elected, facts)
+        return Verdict(average_clipped(updates, elected, self.bound), elected, facts)
 
 
 def check_bound(bound: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import everyone
+from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -41,19 +41,19 @@ class RFA:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Find the weights of the geometric median."""
         weights = self._weiszfeld(updates.products(), updates.examples.double())
-        return Verdict(updates.mean(weights), everyone(updates), {"weights": weights})
+        return Verdict(updates.mean(weights), elect_everyone(updates), {"weights": weights})
 
     def _weiszfeld(self, products: Tensor, sizes: Tensor) -> Tensor:
         """(n,) weights that sum to one, from the rows' (n, n) inner products about any point."""
         sizes = sizes / sizes.max()  # first, so that no sum of huge counts overflows
         weights = sizes / sizes.sum()
         for _ in range(self.iterations):
-            weights = sizes / distances(products, weights).clamp(min=self.smoothing)
+            weights = sizes / compute_distances(products, weights).clamp(min=self.smoothing)
             weights = weights / weights.sum()
         return weights
 
 
-def distances(products: Tensor, weights: Tensor) -> Tensor:
+def compute_distances(products: Tensor, weights: Tensor) -> Tensor:
     """(n,) how far the rows lie from their average with weights that sum to one."""
     along = products @ weights
     return (weights @ along - 2 * along + products.diagonal()).clamp(min=0).sqrt()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import check_count, count_of, everyone, weighted_mean
+from snowball.defenses.ops import average_by_examples, check_count, count_rows, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -37,19 +37,19 @@ class RLR:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Average, then turn around what is not agreed upon."""
         threshold = self._votes_needed(len(updates))
-        mean = weighted_mean(updates, everyone(updates))
-        delta = mean * updates.reduce_columns(lambda block: rates(block, threshold))
+        mean = average_by_examples(updates, elect_everyone(updates))
+        delta = mean * updates.reduce_columns(lambda block: compute_rates(block, threshold))
         turned = float((delta != mean).double().mean())
-        return Verdict(delta, everyone(updates), {"threshold": threshold, "reversed": turned})
+        return Verdict(delta, elect_everyone(updates), {"threshold": threshold, "reversed": turned})
 
     def _votes_needed(self, rows: int) -> int:
         if isinstance(self.threshold, int) and self.threshold > rows:
             raise SettingError(f"a threshold of {self.threshold} reverses every coordinate of {rows} updates")
-        count = count_of(self.threshold, rows, round)
+        count = count_rows(self.threshold, rows, round)
         return count if isinstance(self.threshold, int) else max(1, count)
 
 
-def rates(block: Tensor, threshold: int) -> Tensor:
+def compute_rates(block: Tensor, threshold: int) -> Tensor:
     """(w,) the learning rate of each coordinate, 1 or -1, from (w, n) what the updates say of it."""
     agreement = block.sign().sum(1, dtype=torch.float32).abs()  # whole numbers, which float32 holds exactly
     return torch.where(agreement >= threshold, 1.0, -1.0)

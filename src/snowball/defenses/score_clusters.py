@@ -1,4 +1,4 @@
-"""How many clusters a set of numbers has, by the Gap statistic, and the upper one of two.
+"""Finds the number of clusters of some scores by the Gap statistic, and the upper one of two.
 
 Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001.
 Clusters of numbers are intervals, so the best ones are found exactly, with no start left to chance.
@@ -18,7 +18,7 @@ def count_clusters(scores: Tensor, rng: torch.Generator) -> int:
     if scores.max() - scores.min() <= 1e-9 * scores.abs().max():
         return 1
     most = min(MOST_CLUSTERS, len(scores))
-    observed = _log_scatter(_scaled(scores), most)  # (most,)
+    observed = _log_scatter(_scale(scores), most)  # (most,)
     drawn = torch.rand(REFERENCES, len(scores), generator=rng, dtype=torch.float64)
     references = torch.stack([_log_scatter(numbers, most) for numbers in drawn])
     gap = references.exp().mean(0).log() - observed
@@ -27,33 +27,33 @@ def count_clusters(scores: Tensor, rng: torch.Generator) -> int:
     return int(good.int().argmax()) + 1 if good.any() else most
 
 
-def upper_cluster(scores: Tensor) -> Tensor:
+def select_upper_cluster(scores: Tensor) -> Tensor:
     """(n,) bool, the upper of the two clusters that scores fall into best."""
-    ordered, rows = _scaled(scores).sort()
-    within = scatter_within(ordered)
+    ordered, rows = _scale(scores).sort()
+    within = compute_scatter(ordered)
     last = (within[0, :-1] + within[1:, -1]).argmin()  # of the lower cluster
     return scores > scores[rows[last]]
 
 
-def _scaled(scores: Tensor) -> Tensor:
+def _scale(scores: Tensor) -> Tensor:
     """Scores that are not all equal, brought to 0..1."""
     return (scores - scores.min()) / (scores.max() - scores.min())
 
 
 def _log_scatter(numbers: Tensor, most: int) -> Tensor:
-    return least_scatter(numbers, most).clamp(min=LEAST_SCATTER).log()
+    return find_least_scatter(numbers, most).clamp(min=LEAST_SCATTER).log()
 
 
-def least_scatter(numbers: Tensor, most: int) -> Tensor:
+def find_least_scatter(numbers: Tensor, most: int) -> Tensor:
     """(most,) the least scatter within 1, 2, ... clusters of (n,) numbers in 0..1."""
-    within = scatter_within(numbers.sort().values)
+    within = compute_scatter(numbers.sort().values)
     best = [within[0]]  # (n,) of the first 1, 2, ... numbers
     for _ in range(1, most):
         best.append((best[-1][:-1, None] + within[1:]).amin(0))  # wherever the last cluster starts
     return torch.stack(best)[:, -1]
 
 
-def scatter_within(ordered: Tensor) -> Tensor:
+def compute_scatter(ordered: Tensor) -> Tensor:
     """(n, n) summed squared distances to their mean of the numbers from one (row) to another (column)."""
     sums, squares = (torch.cat([power.new_zeros(1), power.cumsum(0)]) for power in (ordered, ordered**2))
     places = torch.arange(len(ordered))

@@ -13,7 +13,7 @@ from math import floor
 import torch
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import ascending, check_count, count_of, everyone
+from snowball.defenses.ops import check_count, count_rows, elect_everyone, sort_rows
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -36,12 +36,12 @@ class TrimmedMean:
         """Reduce column by column; every row has a say."""
         trimmed = self._trimmed(len(updates))
         kept = slice(trimmed, len(updates) - trimmed)
-        delta = updates.reduce_columns(lambda block: ascending(block)[:, kept].mean(1, dtype=torch.float64))
-        return Verdict(delta, everyone(updates), {"trimmed": trimmed})
+        delta = updates.reduce_columns(lambda block: sort_rows(block)[:, kept].mean(1, dtype=torch.float64))
+        return Verdict(delta, elect_everyone(updates), {"trimmed": trimmed})
 
     def _trimmed(self, rows: int) -> int:
         if isinstance(self.trim, float):
-            return min(count_of(self.trim, rows, floor), (rows - 1) // 2)
+            return min(count_rows(self.trim, rows, floor), (rows - 1) // 2)
         if 2 * self.trim >= rows:
             raise SettingError(f"trimming {self.trim} at each end needs over {2 * self.trim} updates, got {rows}")
         return self.trim

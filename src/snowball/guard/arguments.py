@@ -8,7 +8,7 @@ from torch import Tensor
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard.reply import Reply
-from snowball.updates import as_tensor
+from snowball.updates import convert_to_tensor
 
 MAX_SHOWN_CHARS = 60
 
@@ -41,7 +41,7 @@ def read_model(model: Any) -> dict[str, Tensor]:
     if not isinstance(model, Mapping):
         kind = type(model).__name__
         raise UpdateError(f"the global model must be a mapping of names to tensors, got {kind}: pass its state_dict()")
-    tensors = {name: as_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
+    tensors = {name: convert_to_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise UpdateError(f"{name!r} of the global model holds NaN or infinite numbers")

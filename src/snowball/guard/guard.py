@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
-from snowball.defenses.ops import everyone, weighted_mean
+from snowball.defenses.ops import average_by_examples, elect_everyone
 from snowball.errors import RunError, UpdateError
 from snowball.guard.arguments import list_asked, list_replies, read_model, refuse_bad_settings, refuse_unusable_defense
 from snowball.guard.audit_log import (
@@ -31,7 +31,7 @@ from snowball.records.audit import AuditEntry, JudgedRound
 from snowball.records.files import write_bytes
 from snowball.serialization import pack, unpack
 from snowball.server import Dropped, ask_defense, judge_round
-from snowball.updates import Arrays, Layout, Updates, as_tensor, select_parameters
+from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
 
 logger = getLogger("snowball")
 
@@ -148,7 +148,7 @@ class Guard:
 
     def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
         """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
-        tensors = {name: as_tensor(tensor, name) for name, tensor in after.items()}
+        tensors = {name: convert_to_tensor(tensor, name) for name, tensor in after.items()}
         entry: AuditEntry = {**judgement.entry, "model_after": hash_model(tensors)}
         try:
             if self.log:
@@ -225,8 +225,8 @@ class Guard:
         """Return the defense's verdict, or everybody's average in monitor mode; refuse an average of too few."""
         verdict = self._ask_defense(entry, updates, context)
         if self.mode == "monitor":
-            mean = weighted_mean(updates, everyone(updates))
-            verdict = Verdict(mean, everyone(updates), verdict.facts, verdict.state)
+            mean = average_by_examples(updates, elect_everyone(updates))
+            verdict = Verdict(mean, elect_everyone(updates), verdict.facts, verdict.state)
         averaged = int(verdict.elected.sum())
         if averaged < self.min_elected:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")
@@ -241,5 +241,5 @@ class Guard:
             if self.mode == "enforce":
                 raise
             entry |= {"reason": f"the defense could not judge: {explain_failure(error)}"}
-            return Verdict(torch.zeros(updates.layout.width), everyone(updates), {}, context.state)
+            return Verdict(torch.zeros(updates.layout.width), elect_everyone(updates), {}, context.state)
         return verdict

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snowball.errors import UpdateError
 from snowball.server import NOT_FINITE, describe_broken
-from snowball.updates import as_tensor
+from snowball.updates import convert_to_tensor
 
 MAX_EXAMPLES = 1 << 53
 """Largest example count that a float holds exactly."""
@@ -91,7 +91,7 @@ def read_tensors(tensors: Any, model: Mapping[str, Tensor]) -> dict[str, Tensor]
 def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
     """Return one tensor of a reply in the type of the model's `own`, refused unless it fits."""
     try:
-        tensor = as_tensor(value, repr(name)).cpu()
+        tensor = convert_to_tensor(value, repr(name)).cpu()
     except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers
         raise InvalidReply("dtype", " ".join(str(error).split())[:MAX_DETAIL_CHARS]) from error
     if not is_convertible(tensor.dtype, own.dtype):

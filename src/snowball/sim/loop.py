@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from snowball.buffers import Buffers, buffers_of
+from snowball.buffers import Buffers, copy_buffers
 from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import ClientStates, RunState
@@ -98,7 +98,7 @@ def prepare_trusted_training(
 def build_first_state(federation: Federation) -> RunState:
     """Build the state of a run before its first round, with the untrained model."""
     model = federation.build_model()
-    return RunState(0, federation.layout.flatten(select_parameters(model)), buffers=buffers_of(model))
+    return RunState(0, federation.layout.flatten(select_parameters(model)), buffers=copy_buffers(model))
 
 
 def rehearse_round(federation: Federation) -> None:

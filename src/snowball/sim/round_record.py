@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import main_directions, squared_distances
+from snowball.defenses.ops import compute_squared_distances, project_rows
 from snowball.records.rounds import PAIRS, compute_error_rates
 from snowball.server import Outcome
 from snowball.updates import Updates
@@ -35,7 +35,7 @@ def describe_election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[s
             for name, fact in outcome.facts.items()
             if not name.startswith(TIME_PREFIX)
         },
-        "map": align_rows(present, main_directions(products).tolist(), malicious),
+        "map": align_rows(present, project_rows(products).tolist(), malicious),
         "distances": measure_distances(products, [malicious[client] for client in present]),
     }
     if outcome.dropped:
@@ -73,7 +73,7 @@ def convert_fact(fact: Any) -> Any:
 def measure_distances(products: Tensor, malicious: Sequence[bool]) -> dict[str, float]:
     """Return the mean distance between rows of each kind, given inner products (n, n); NaN without two such rows."""
     first, second = torch.triu_indices(len(products), len(products), 1)
-    apart = squared_distances(products)[first, second].sqrt()  # (pairs,)
+    apart = compute_squared_distances(products)[first, second].sqrt()  # (pairs,)
     infected = torch.tensor(malicious).long()
     kinds = infected[first] + infected[second]
     return {name: float(apart[kinds == kind].mean()) for kind, name in enumerate(PAIRS)}

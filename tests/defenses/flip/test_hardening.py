@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from snowball.defenses.base import ClientTask, State
 from snowball.defenses.flip import InversionSettings, hardening
-from snowball.defenses.flip.hardening import ANY, Hardening, Memory, members
+from snowball.defenses.flip.hardening import ANY, Hardening, Memory, group_by_label
 from snowball.defenses.flip.inversion import Effort, Goal, mask_sizes
 from snowball.rng import stream
 from snowball.serialization import pack, unpack
@@ -34,7 +34,7 @@ class Recorder(nn.Module):
 
 @dataclass
 class Inverter:
-    """Stands in for `invert`: gives white triggers of so many pixels, and keeps what it is asked."""
+    """Stands in for `invert_triggers`: gives white triggers of so many pixels, and keeps what it is asked."""
 
     pixels: list[int]
     colour: float = 1.0
@@ -58,7 +58,7 @@ class Inverter:
 @pytest.fixture
 def inverter(monkeypatch: pytest.MonkeyPatch) -> Inverter:
     stand_in = Inverter([2, 2])
-    monkeypatch.setattr(hardening, "invert", stand_in)
+    monkeypatch.setattr(hardening, "invert_triggers", stand_in)
     return stand_in
 
 
@@ -122,12 +122,12 @@ def harden_until(task: ClientTask, way: tuple[int, int]) -> Hardening:
 
 
 def test_members_are_of_classes_with_more_than_the_least() -> None:
-    assert {label: index.tolist() for label, index in members(torch.tensor([2, 0, 2, 1, 2, 0]), 1).items()} == {
+    assert {label: index.tolist() for label, index in group_by_label(torch.tensor([2, 0, 2, 1, 2, 0]), 1).items()} == {
         0: [1, 5],
         2: [0, 2, 4],
     }
-    assert members(torch.tensor([2, 0]), 1) == {}
-    assert members(torch.tensor([], dtype=torch.int64), 1) == {}
+    assert group_by_label(torch.tensor([2, 0]), 1) == {}
+    assert group_by_label(torch.tensor([], dtype=torch.int64), 1) == {}
 
 
 def test_priorities_start_as_shares_of_the_largest_universal_mask() -> None:

@@ -11,12 +11,12 @@ from snowball.defenses.flip.inversion import (
     Effort,
     Goal,
     bounded,
-    frozen,
-    invert,
-    jittered,
+    draw_triggers,
+    freeze_parameters,
+    invert_triggers,
+    jitter_triggers,
     mask_sizes,
-    random_triggers,
-    stamp,
+    stamp_triggers,
     unbounded,
 )
 from snowball.errors import SettingError
@@ -43,15 +43,17 @@ def goal(count: int, target: int = 1, triggers: int = 1) -> Goal:
 
 
 def search(model: nn.Module, wanted: Goal, steps: int = 200, seed: int = 0, **settings: Any) -> tuple[Tensor, Tensor]:
-    start = random_triggers(int(wanted.owner.max()) + 1, SHAPE, stream(seed, "start"))
-    return invert(model, wanted, start, Effort(steps, 1e-3), InversionSettings(**settings), stream(seed, "search"))
+    start = draw_triggers(int(wanted.owner.max()) + 1, SHAPE, stream(seed, "start"))
+    return invert_triggers(
+        model, wanted, start, Effort(steps, 1e-3), InversionSettings(**settings), stream(seed, "search")
+    )
 
 
 def test_a_stamped_pixel_is_a_mix_of_image_and_pattern() -> None:
     images = torch.full((3, 2, 1, 1), 0.2)
     trigger = torch.tensor([0.25, 1.0, 0.0]).view(1, 3, 1, 1)  # mask, first channel, second channel
     expected = torch.tensor([0.4, 0.15]).view(1, 2, 1, 1).expand(3, 2, 1, 1)
-    torch.testing.assert_close(stamp(images, trigger), expected)
+    torch.testing.assert_close(stamp_triggers(images, trigger), expected)
     assert mask_sizes(torch.full((2, 3, 4, 5), 0.5)).tolist() == [10.0, 10.0]  # the mask alone, and of one channel
 
 
@@ -65,7 +67,7 @@ def test_bounded_numbers_have_finite_numbers_behind_them() -> None:
 
 def test_jitter_is_small_and_stays_inside() -> None:
     trigger = torch.cat([torch.zeros(1, 20, 20), torch.ones(1, 20, 20), torch.full((1, 20, 20), 0.5)])
-    moved = jittered(trigger, stream(0, "jitter"))
+    moved = jitter_triggers(trigger, stream(0, "jitter"))
     assert moved.min() >= 0
     assert moved.max() <= 1
     assert 0.0095 < (moved - trigger).abs().max() <= 0.01 + 1e-7
@@ -94,8 +96,8 @@ def test_inversion_lowers_the_loss_of_a_linear_model_and_keeps_masks_in_bounds()
     assert 0 <= float(trigger.min()) <= float(trigger.max()) <= 1
     with torch.no_grad():
         before = cross_entropy(model(wanted.images), wanted.targets)
-        after = cross_entropy(model(stamp(wanted.images, trigger)), wanted.targets)
-        assert (model(stamp(wanted.images, trigger)).argmax(1) == 1).all()
+        after = cross_entropy(model(stamp_triggers(wanted.images, trigger)), wanted.targets)
+        assert (model(stamp_triggers(wanted.images, trigger)).argmax(1) == 1).all()
     assert after < before - 0.1
     torch.testing.assert_close(size, trigger[:, 0].sum((1, 2)))
 
@@ -118,7 +120,7 @@ def test_of_several_successes_the_smallest_mask_is_kept(monkeypatch: pytest.Monk
 
 
 def test_the_search_goes_on_from_near_the_best_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inversion, "jittered", lambda trigger, rng: torch.zeros_like(trigger))
+    monkeypatch.setattr(inversion, "jitter_triggers", lambda trigger, rng: torch.zeros_like(trigger))
     _, size = search(linear(bias=-9.0), goal(3), steps=2)
     assert float(size) < 1e-4  # Adam's step would have left about seven of eight pixels
 
@@ -144,13 +146,13 @@ def test_success_is_a_share_of_the_images() -> None:
 
 def test_two_triggers_at_once_are_those_of_two_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inversion, "JITTER", 0.0)
-    model, start = linear(((1, 2), 5.0), ((3, 3), -4.0)), random_triggers(2, SHAPE, stream(0, "start"))
+    model, start = linear(((1, 2), 5.0), ((3, 3), -4.0)), draw_triggers(2, SHAPE, stream(0, "start"))
     images, targets, owner = goal(7).images, torch.tensor([0, 1, 1, 0, 1, 1, 1]), torch.tensor([0, 1, 1, 0, 1, 1, 1])
-    together, sizes = invert(model, Goal(images, targets, owner), start, Effort(60, 1e-3), SETTINGS, stream(0))
+    together, sizes = invert_triggers(model, Goal(images, targets, owner), start, Effort(60, 1e-3), SETTINGS, stream(0))
     for trigger in (0, 1):
         mine = owner == trigger
         alone = Goal(images[mine], targets[mine], torch.zeros(int(mine.sum()), dtype=torch.int64))
-        found, size = invert(model, alone, start[trigger, None], Effort(60, 1e-3), SETTINGS, stream(0))
+        found, size = invert_triggers(model, alone, start[trigger, None], Effort(60, 1e-3), SETTINGS, stream(0))
         assert size > 0
         torch.testing.assert_close(found[0], together[trigger], atol=1e-4, rtol=0)
         torch.testing.assert_close(size[0], sizes[trigger], atol=1e-4, rtol=0)
@@ -179,11 +181,11 @@ def test_the_model_is_left_as_it_was() -> None:
 
 def test_a_frozen_model_thaws_when_the_search_fails() -> None:
     model = linear()
-    with frozen(model):
+    with freeze_parameters(model):
         assert not model.training
         assert not any(parameter.requires_grad for parameter in model.parameters())
     with pytest.raises(RuntimeError, match="must match the size"):
-        invert(model, goal(2), torch.rand(1, 2, 5, 5), Effort(1, 1e-3), SETTINGS, stream(0))
+        invert_triggers(model, goal(2), torch.rand(1, 2, 5, 5), Effort(1, 1e-3), SETTINGS, stream(0))
     assert model.training
     assert all(parameter.requires_grad for parameter in model.parameters())
 

@@ -9,8 +9,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import calinski_harabasz_score
 
 from snowball.defenses.snowball import kmeans
-from snowball.defenses.snowball.bottom_up import ballot_weights, bottom_up, first_centroids
-from snowball.defenses.snowball.kmeans import calinski_harabasz, lloyd, scatter_within
+from snowball.defenses.snowball.bottom_up import choose_centroids, count_ballots, weigh_ballots
+from snowball.defenses.snowball.kmeans import compute_calinski_harabasz, measure_scatter_within, run_lloyd
 from snowball.updates import Updates
 
 
@@ -35,7 +35,7 @@ def sklearn_totals(updates: Updates, clusters: int) -> np.ndarray:
 
 
 def test_the_worked_example(worked: Any) -> None:
-    ballots = bottom_up(worked.updates, ("first", "last"), clusters=4)
+    ballots = count_ballots(worked.updates, ("first", "last"), clusters=4)
     np.testing.assert_allclose(ballots.totals, worked.totals, atol=5e-5)
     assert ballots.totals.argsort(descending=True)[:4].tolist() == [6, 2, 1, 4]
 
@@ -46,12 +46,12 @@ def test_votes_equal_scikit_learn_voter_by_voter(seed: int, rows: int, scale: fl
     clusters = data.draw(st.integers(2, rows - 1))
     draws = torch.randn(rows, 12, generator=torch.Generator().manual_seed(seed))
     updates = Updates.from_layers({"a": draws[:, None, :5] * scale, "b": draws[:, None, 5:] * scale})
-    ballots = bottom_up(updates, ("a", "b"), clusters)
+    ballots = count_ballots(updates, ("a", "b"), clusters)
     np.testing.assert_allclose(ballots.totals, sklearn_totals(updates, clusters), atol=1e-9)
 
 
 def test_facts_of_a_ballot_fit_together(worked: Any) -> None:
-    ballots = bottom_up(worked.updates, ("first", "last"), clusters=4)
+    ballots = count_ballots(worked.updates, ("first", "last"), clusters=4)
     np.testing.assert_allclose(sum(ballots.votes.values()), ballots.totals, atol=1e-9)
     for layer, weights in ballots.weight.items():
         assert weights.min() == 0
@@ -61,22 +61,22 @@ def test_facts_of_a_ballot_fit_together(worked: Any) -> None:
 
 def test_voters_start_from_themselves_and_the_farthest() -> None:
     gram = Updates.from_layers({"w": torch.tensor([[0.0], [1.0], [5.0], [-3.0]])}).gram()
-    assert first_centroids(gram, 3).tolist() == [[0, 2, 3], [1, 2, 3], [2, 3, 0], [3, 2, 1]]
+    assert choose_centroids(gram, 3).tolist() == [[0, 2, 3], [1, 2, 3], [2, 3, 0], [3, 2, 1]]
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = torch.randn(30, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     gram = (gram - gram.mean(0)) @ (gram - gram.mean(0)).T
-    whole = lloyd(gram, first_centroids(gram, 5))
+    whole = run_lloyd(gram, choose_centroids(gram, 5))
     monkeypatch.setattr(kmeans, "CHUNK_ELEMENTS", 1)
-    assert torch.equal(lloyd(gram, first_centroids(gram, 5)), whole)
+    assert torch.equal(run_lloyd(gram, choose_centroids(gram, 5)), whole)
 
 
 def test_an_emptied_cluster_takes_the_farthest_row_as_scikit_learn_does() -> None:
     rows = np.array([[0.0], [0.0], [0.0], [1.0], [10.0]])
     start = [0, 1, 2]  # three centroids on one spot: two of them stay empty
     centred = torch.tensor(rows - rows.mean(0))
-    ours = lloyd(centred @ centred.T, torch.tensor([start]))[0]
+    ours = run_lloyd(centred @ centred.T, torch.tensor([start]))[0]
     theirs = KMeans(3, init=rows[start], n_init=1, tol=0).fit(rows).labels_
     assert [ours.tolist().index(label) for label in ours] == [theirs.tolist().index(label) for label in theirs]
 
@@ -86,33 +86,33 @@ def test_scatter_and_clarity_equal_scikit_learn() -> None:
     centred = rows - rows.mean(0)
     labels = torch.randint(0, 4, (5, 20), generator=torch.Generator().manual_seed(4))
     expected = [calinski_harabasz_score(rows, row) for row in labels.numpy()]
-    np.testing.assert_allclose(calinski_harabasz(centred @ centred.T, labels, 4), expected, rtol=1e-12)
+    np.testing.assert_allclose(compute_calinski_harabasz(centred @ centred.T, labels, 4), expected, rtol=1e-12)
     within = [sum(((rows[row == k] - rows[row == k].mean(0)) ** 2).sum() for k in range(4)) for row in labels]
-    np.testing.assert_allclose(scatter_within(centred @ centred.T, labels, 4), within, rtol=1e-12)
+    np.testing.assert_allclose(measure_scatter_within(centred @ centred.T, labels, 4), within, rtol=1e-12)
 
 
 def test_rows_on_their_centroids_are_clearest_of_all() -> None:
     rows = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0]], dtype=torch.float64)
     gram = (rows - rows.mean(0)) @ (rows - rows.mean(0)).T
-    perfect, poor = calinski_harabasz(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
+    perfect, poor = compute_calinski_harabasz(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
     assert perfect > poor
     assert perfect.isfinite()
 
 
 def test_ballots_are_scaled_from_the_floor_to_one() -> None:
     scores = torch.tensor([2.0, 4.0, 3.0], dtype=torch.float64)
-    assert ballot_weights(scores, 0.0).tolist() == [0.0, 1.0, 0.5]
-    assert ballot_weights(scores, 0.5).tolist() == [0.5, 1.0, 0.75]
+    assert weigh_ballots(scores, 0.0).tolist() == [0.0, 1.0, 0.5]
+    assert weigh_ballots(scores, 0.5).tolist() == [0.5, 1.0, 0.75]
 
 
 @pytest.mark.parametrize("scores", [[0.0, 0.0], [7.0, 7.0], [7.0, 7.0 * (1 + 1e-12)]])
 def test_equally_clear_ballots_all_count_one(scores: list[float]) -> None:
-    assert ballot_weights(torch.tensor(scores, dtype=torch.float64), 0.0).tolist() == [1.0, 1.0]
+    assert weigh_ballots(torch.tensor(scores, dtype=torch.float64), 0.0).tolist() == [1.0, 1.0]
 
 
 def test_a_layer_without_variance_decides_nothing(worked: Any) -> None:
     flat = torch.zeros(10, 1, 3)
     varied = torch.tensor(worked.last)[:, None]
-    ballots = bottom_up(Updates.from_layers({"flat": flat, "varied": varied}), ("flat", "varied"), 4)
+    ballots = count_ballots(Updates.from_layers({"flat": flat, "varied": varied}), ("flat", "varied"), 4)
     assert ballots.votes["flat"].tolist() == [10.0] * 10
     assert ballots.totals.isfinite().all()

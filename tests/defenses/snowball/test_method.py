@@ -7,9 +7,9 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from snowball.defenses import Context, Snowball, SnowballMinus, VAESettings, VotingCenter, VotingRandom
-from snowball.defenses.snowball.gap import gap_clusters
+from snowball.defenses.snowball.gap import find_clusters
 from snowball.defenses.snowball.judges import JUDGES
-from snowball.defenses.snowball.layers import voting_layers
+from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.errors import SettingError
 from snowball.records.rounds import CODES
 from snowball.rng import stream
@@ -167,11 +167,11 @@ def test_a_small_round_does_not_change_what_is_kept() -> None:
 
 @pytest.mark.parametrize("centres", [3, 4, 7])
 def test_the_gap_statistic_finds_well_parted_groups(centres: int) -> None:
-    assert gap_clusters(groups(centres), "w", 2, 15, stream(1)) == centres
+    assert find_clusters(groups(centres), "w", 2, 15, stream(1)) == centres
 
 
 def test_the_gap_statistic_has_an_answer_for_rows_that_coincide() -> None:
-    assert gap_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
+    assert find_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
 
 
 def families(*centres: tuple[float, float]) -> Updates:
@@ -250,10 +250,10 @@ def test_votes_at_random_change_with_the_round() -> None:
 
 def test_the_layers_that_vote() -> None:
     layout = Layout(("a", "b", "c", "d"), ((2, 2), (2,), (3, 3), (4, 4)))
-    assert voting_layers(layout, "ends") == ("a", "d")
-    assert voting_layers(layout, "all") == ("a", "c", "d")
-    assert voting_layers(layout, ("b",)) == ("b",)
-    assert voting_layers(Layout(("a",), ((2, 2),)), "ends") == ("a",)
+    assert select_voting_layers(layout, "ends") == ("a", "d")
+    assert select_voting_layers(layout, "all") == ("a", "c", "d")
+    assert select_voting_layers(layout, ("b",)) == ("b",)
+    assert select_voting_layers(Layout(("a",), ((2, 2),)), "ends") == ("a",)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from snowball.defenses.snowball import judges
-from snowball.defenses.snowball.judges import JUDGES, _ordered_differences
-from snowball.defenses.snowball.top_down import grow
+from snowball.defenses.snowball.judges import JUDGES, _subtract_pairs
+from snowball.defenses.snowball.top_down import grow_elected
 from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.errors import SettingError
 from snowball.rng import stream
@@ -35,14 +35,14 @@ def squares(points: Tensor, elected: Tensor, candidates: Tensor) -> Tensor:
 
 def test_the_worked_example_of_growth() -> None:
     points = torch.tensor(POINTS)
-    growth = grow(mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates), LOTS)
+    growth = grow_elected(mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates), LOTS)
     assert growth.order.tolist() == [0, 0, 1, 1, 2, -1, -1, -1]
     assert growth.elected.tolist() == [True] * 5 + [False] * 3
 
 
 def test_evidence_of_each_pick() -> None:
     points = torch.tensor(POINTS, dtype=torch.float64)
-    growth = grow(mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates), LOTS)
+    growth = grow_elected(mask(8, 0, 1), 5, 2, lambda elected, candidates: squares(points, elected, candidates), LOTS)
     torch.testing.assert_close(growth.score[2:4], torch.tensor([0.05, 0.41], dtype=torch.float64))
     runner_up = 0.9**2 + 0.8**2  # of the first step
     torch.testing.assert_close(growth.margin[2:4], runner_up - growth.score[2:4])
@@ -58,27 +58,28 @@ def test_rows_may_arrive_in_any_order() -> None:
         updates.values[order], updates.examples, tuple(updates.clients[row] for row in order), updates.layout
     )
     for name in JUDGES:
-        here = grow(mask(8, 0, 1), 5, 2, JUDGES[name](updates, ("w",), QUICK, stream(1)), LOTS)
-        there = grow(mask(8, 0, 1), 5, 2, JUDGES[name](moved, ("w",), QUICK, stream(1)), LOTS)
+        here = grow_elected(mask(8, 0, 1), 5, 2, JUDGES[name](updates, ("w",), QUICK, stream(1)), LOTS)
+        there = grow_elected(mask(8, 0, 1), 5, 2, JUDGES[name](moved, ("w",), QUICK, stream(1)), LOTS)
         assert torch.equal(here.order, there.order)
 
 
 def test_everybody_can_be_elected_without_a_runner_up() -> None:
     points = torch.tensor(POINTS)
-    growth = grow(mask(8, 0), 8, 3, lambda elected, candidates: squares(points, elected, candidates), LOTS)
+    growth = grow_elected(mask(8, 0), 8, 3, lambda elected, candidates: squares(points, elected, candidates), LOTS)
     assert growth.elected.all()
     assert growth.margin[-1].isnan()
 
 
 def test_more_selectees_than_the_target_stay() -> None:
     assert (
-        grow(mask(8, 0, 1, 2), 2, 1, lambda elected, candidates: candidates, LOTS).order.tolist() == [0] * 3 + [-1] * 5
+        grow_elected(mask(8, 0, 1, 2), 2, 1, lambda elected, candidates: candidates, LOTS).order.tolist()
+        == [0] * 3 + [-1] * 5
     )
 
 
 def test_equal_scores_join_by_lot() -> None:
     lots = torch.tensor([0, 0, 5, 4, 3, 9, 1, 2])
-    growth = grow(mask(8, 0, 1), 6, 2, lambda elected, candidates: torch.zeros(len(candidates)), lots)
+    growth = grow_elected(mask(8, 0, 1), 6, 2, lambda elected, candidates: torch.zeros(len(candidates)), lots)
     assert growth.order.tolist() == [0, 0, -1, 2, 2, -1, 1, 1]
 
 
@@ -95,13 +96,13 @@ def test_every_judge_prefers_what_resembles_the_elected(name: str) -> None:
     rows[9:] += 1.0
     updates = Updates.from_layers({"w": rows[:, None]})
     judge = JUDGES[name](updates, ("w",), QUICK, stream(1))
-    assert grow(mask(12, 0, 1, 2), 9, 2, judge, torch.arange(12)).elected.tolist() == [True] * 9 + [False] * 3
+    assert grow_elected(mask(12, 0, 1, 2), 9, 2, judge, torch.arange(12)).elected.tolist() == [True] * 9 + [False] * 3
 
 
 @pytest.mark.parametrize("name", JUDGES)
 def test_one_selectee_picks_its_nearest(name: str) -> None:
     judge = JUDGES[name](line(), ("w",), QUICK, stream(1))
-    assert grow(mask(8, 3), 2, 1, judge, LOTS).order.tolist() == [-1, -1, 1, 0, -1, -1, -1, -1]
+    assert grow_elected(mask(8, 3), 2, 1, judge, LOTS).order.tolist() == [-1, -1, 1, 0, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
@@ -125,7 +126,7 @@ def test_a_vae_computes_on_its_device_and_gives_its_scores_on_the_cpu(
     """Tensors without numbers: one on another device than "meta" cannot be combined with those that are there."""
     plain = torch.optim.SGD
     monkeypatch.setattr(torch.optim, "Adam", lambda parameters, lr, fused: plain(parameters, lr))  # none fused there
-    monkeypatch.setattr(judges, "main_directions", lambda products: products)
+    monkeypatch.setattr(judges, "project_rows", lambda products: products)
     elected, candidates, one = torch.arange(3), torch.arange(3, 8), torch.arange(1)
     made: Any = JUDGES[name](line(), ("w",), QUICK, stream(1), "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -184,7 +185,7 @@ def test_the_span_has_the_distances_of_the_rows() -> None:
 
 
 def test_differences_are_of_all_ordered_pairs() -> None:
-    assert sorted(_ordered_differences(torch.tensor([[0.0], [1], [5]])).flatten().tolist()) == [-5, -4, -1, 1, 4, 5]
+    assert sorted(_subtract_pairs(torch.tensor([[0.0], [1], [5]])).flatten().tolist()) == [-5, -4, -1, 1, 4, 5]
 
 
 def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> None:

@@ -11,7 +11,7 @@ from snowball.defenses.snowball_plus.joint import find_bound, find_target, judge
 from snowball.defenses.snowball_plus.memory import recall_suspects
 from snowball.defenses.snowball_plus.statistics import compare_groups, standardise
 from snowball.rng import stream
-from snowball.updates import centred
+from snowball.updates import centre_products
 
 TRACES = {
     "length",
@@ -81,7 +81,7 @@ def test_inputs_are_compared_about_their_mean(make_round: Callable[..., Any]) ->
     planted = make_round(0, infected=15)
     evidence, suspects = gather_evidence(planted.updates, None, None), planted.infected
     shares = evidence.inputs["conv.weight"]
-    expected = standardise(compare_groups(centred(shares @ shares.T), suspects))
+    expected = standardise(compare_groups(centre_products(shares @ shares.T), suspects))
     torch.testing.assert_close(score_traces(evidence, suspects)["inputs conv.weight"], expected)
 
 
@@ -100,7 +100,7 @@ def test_positions_are_a_trace_of_inputs_and_not_of_directions(make_image_round:
     traces = score_traces(evidence, suspects)
     assert f"direction {POSITIONS}" not in traces
     shares = evidence.inputs[POSITIONS]
-    expected = standardise(compare_groups(centred(shares @ shares.T), suspects))
+    expected = standardise(compare_groups(centre_products(shares @ shares.T), suspects))
     torch.testing.assert_close(traces[f"inputs {POSITIONS}"], expected)
     recalled = recall_suspects(None, planted.updates, evidence, suspects)
     assert recalled.directions.keys() == evidence.inputs.keys() - {POSITIONS}

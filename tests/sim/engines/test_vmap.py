@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from snowball.buffers import buffers_of
+from snowball.buffers import copy_buffers
 from snowball.data import Dataset, Split, TextDataset, Vocabulary
 from snowball.errors import SettingError
 from snowball.models import MODELS, ModelInfo
@@ -122,7 +122,7 @@ def federation(tiny: MakeExperiment) -> MakeFederation:
 def build_state(federation: Federation) -> RunState:
     model = federation.build_model()
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
-    return RunState(0, federation.layout.flatten(tensors), buffers=buffers_of(model))
+    return RunState(0, federation.layout.flatten(tensors), buffers=copy_buffers(model))
 
 
 def train_with(engine: Callable[[Federation], Engine], federation: Federation, round: int = 1) -> Replies:

@@ -1,4 +1,4 @@
-"""What a client does in its task: it stamps inverted triggers on its images, and learns their true labels.
+"""A client's task: it stamps inverted triggers on its images and learns their true labels.
 
 A new client goes through the classes first, one batch each, against a universal trigger that turns images of all other
 classes into this one. From then on it takes pairs of classes, two batches each, those first whose masks are the largest
@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from snowball.defenses.base import ClientTask, State
-from snowball.defenses.flip.inversion import BETAS, Effort, Goal, InversionSettings, invert, random_triggers, stamp
+from snowball.defenses.flip.inversion import (
+    BETAS,
+    Effort,
+    Goal,
+    InversionSettings,
+    draw_triggers,
+    invert_triggers,
+    stamp_triggers,
+)
 
 ANY = -1
 """The source of a universal trigger."""
@@ -34,7 +42,7 @@ Way = tuple[int, int]
 
 @dataclass(eq=False)
 class Memory:
-    """What a client knows of its triggers.
+    """A client's knowledge of its triggers.
 
     Attributes:
         warmed: how many classes, from 0, have had their universal trigger sought.
@@ -50,7 +58,7 @@ class Memory:
 
     @classmethod
     def of(cls, state: State | None, classes: int) -> "Memory":
-        """What the last task left, if there was one; the state stays as it is."""
+        """Read the state that the last task left, if there was one, without changing it."""
         if state is None:
             return cls(0, torch.zeros(classes, classes), torch.zeros(classes, classes))
         ways = [(source, target) for source, target in state["ways"].tolist()]
@@ -141,7 +149,7 @@ class Hardening:
     def _universal(self, images: Tensor, labels: Tensor) -> Tensor:
         """The images, some of them under the universal trigger of the class whose turn it is."""
         target = self.memory.warmed
-        held = members(self.task.labels, self.settings.samples)
+        held = group_by_label(self.task.labels, self.settings.samples)
         sources = {label: samples[: self.settings.samples] for label, samples in held.items() if label != target}
         if not sources:
             self.memory.warm([], 0.0)
@@ -155,7 +163,7 @@ class Hardening:
 
     def _paired(self, images: Tensor, labels: Tensor) -> Tensor:
         """The images, some of them under the triggers of a pair: both ways where the batch has both classes."""
-        held = members(labels, self.settings.samples)
+        held = group_by_label(labels, self.settings.samples)
         if not held or self.task.classes < 2:
             return images
         pair = self._next_pair(held)
@@ -189,9 +197,9 @@ class Hardening:
         targets = torch.tensor([target for _, target in ways]).repeat_interleave(counts)
         owner = torch.arange(len(ways)).repeat_interleave(counts)
         goal = Goal(images[torch.cat([*ways.values()])], targets.to(images.device), owner.to(images.device))
-        fresh = random_triggers(len(ways), images.shape[1:], self.task.rng)
+        fresh = draw_triggers(len(ways), images.shape[1:], self.task.rng)
         start = torch.stack([self.memory.recall(*each) for each in zip(ways, fresh, strict=True)]).to(images.device)
-        triggers, sizes = invert(self.task.model, goal, start, effort, self.settings, self.task.rng)
+        triggers, sizes = invert_triggers(self.task.model, goal, start, effort, self.settings, self.task.rng)
         found = {way: trigger for way, trigger, size in zip(ways, triggers.cpu(), sizes.tolist(), strict=True) if size}
         self.memory.triggers |= found
         return triggers, sizes
@@ -201,11 +209,11 @@ class Hardening:
         result = images.clone()
         for group, trigger in zip(groups, triggers, strict=True):
             chosen = group[torch.randperm(len(group), generator=self.task.rng)[: int(self.portion * most)]]
-            result[chosen] = stamp(images[chosen], trigger[None]).clamp(0, 1)
+            result[chosen] = stamp_triggers(images[chosen], trigger[None]).clamp(0, 1)
         return result
 
 
-def members(labels: Tensor, least: int) -> dict[int, Tensor]:
+def group_by_label(labels: Tensor, least: int) -> dict[int, Tensor]:
     """The samples of each class that has more than `least` of them."""
     frequent = (labels.bincount() > least).nonzero().flatten().tolist()
     return {label: (labels == label).nonzero().flatten() for label in frequent}

@@ -32,7 +32,7 @@ EDGE = 1e-6
 
 @dataclass(frozen=True)
 class InversionSettings:
-    """How triggers are sought.
+    """Settings of the search for triggers.
 
     Attributes:
         success: share of the images that a trigger must turn into its target class.
@@ -67,7 +67,7 @@ class InversionSettings:
 
 
 class Effort(NamedTuple):
-    """How long to search, and what a pixel of mask costs at first."""
+    """Length of a search, and the first cost of a pixel of mask."""
 
     steps: int
     cost: float
@@ -75,14 +75,14 @@ class Effort(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What k triggers are for; each has an image at least."""
+    """The purpose of k triggers; each has at least one image."""
 
     images: Tensor  # (n, channels, height, width) in [0, 1]
     targets: Tensor  # (n,) the classes that they shall be taken for
     owner: Tensor  # (n,) the triggers that they get, from 0 to k - 1
 
 
-def invert(
+def invert_triggers(
     model: nn.Module, goal: Goal, start: Tensor, effort: Effort, settings: InversionSettings, rng: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The smallest successful triggers on the way from `start` (k, 1 + channels, height, width), and their (k,) sizes.
@@ -95,11 +95,11 @@ def invert(
     best, least = torch.zeros_like(start), [inf] * len(start)
     free = unbounded(start).requires_grad_()
     adam = torch.optim.Adam([free], settings.lr, BETAS, fused=True)
-    with frozen(model):
+    with freeze_parameters(model):
         for _ in range(effort.steps):
             triggers = bounded(free)
             sizes = mask_sizes(triggers)
-            scores = model(stamp(goal.images, triggers[goal.owner]))
+            scores = model(stamp_triggers(goal.images, triggers[goal.owner]))
             losses = cross_entropy(scores, goal.targets, reduction="none") / counts[goal.owner]
             (free.grad,) = torch.autograd.grad(losses.sum() + costs.values @ sizes, free)
             adam.step()
@@ -109,12 +109,12 @@ def invert(
             for trigger, size in enumerate(sizes.tolist()):
                 if successes[trigger] and size < least[trigger]:
                     best[trigger], least[trigger] = triggers[trigger].detach(), size
-                    free.data[trigger] = unbounded(jittered(best[trigger], rng))
+                    free.data[trigger] = unbounded(jitter_triggers(best[trigger], rng))
     return best, mask_sizes(best)
 
 
 class Costs:
-    """What a pixel of each mask costs: more after successes in a row, less after failures in a row."""
+    """The cost of a pixel of each mask: more after successes in a row, less after failures in a row."""
 
     def __init__(self, values: Tensor, patience: int) -> None:
         self.values = values  # (k,)
@@ -131,7 +131,7 @@ class Costs:
             self.streaks[trigger] = streak
 
 
-def stamp(images: Tensor, triggers: Tensor) -> Tensor:
+def stamp_triggers(images: Tensor, triggers: Tensor) -> Tensor:
     """Images (n, channels, height, width) under a trigger each; a single trigger serves them all."""
     masks, patterns = torch.split(triggers, [1, triggers.shape[1] - 1], 1)
     return torch.lerp(images, patterns, masks)
@@ -142,13 +142,13 @@ def mask_sizes(triggers: Tensor) -> Tensor:
     return triggers[:, 0].sum((1, 2))
 
 
-def random_triggers(count: int, shape: torch.Size, rng: torch.Generator) -> Tensor:
+def draw_triggers(count: int, shape: torch.Size, rng: torch.Generator) -> Tensor:
     """(count, 1 + channels, height, width) triggers for images of shape (channels, height, width), evenly drawn."""
     channels, height, width = shape
     return torch.rand(count, 1 + channels, height, width, generator=rng)
 
 
-def jittered(trigger: Tensor, rng: torch.Generator) -> Tensor:
+def jitter_triggers(trigger: Tensor, rng: torch.Generator) -> Tensor:
     """A trigger moved a little in every number."""
     noise = torch.rand(trigger.shape, generator=rng).to(trigger.device)
     return (trigger + JITTER * (2 * noise - 1)).clamp_(0, 1)
@@ -165,7 +165,7 @@ def unbounded(values: Tensor) -> Tensor:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
+def freeze_parameters(model: nn.Module) -> Iterator[None]:
     """The model in evaluation mode and without gradients of its own; afterwards it is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -23,7 +23,7 @@ from torch import Tensor
 from snowball.defenses.base import REJECTED, ClientTask, Context, State, Verdict, require
 from snowball.defenses.flip.hardening import Hardening
 from snowball.defenses.flip.inversion import InversionSettings
-from snowball.defenses.ops import everyone, plain_mean
+from snowball.defenses.ops import average_equally, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
 
@@ -64,8 +64,8 @@ class FLIP:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Elect everybody, one as heavy as the other."""
-        elected = everyone(updates)
-        return Verdict(self.server_rate * plain_mean(updates, elected), elected)
+        elected = elect_everyone(updates)
+        return Verdict(self.server_rate * average_equally(updates, elected), elected)
 
     def train(self, task: ClientTask) -> State:
         """Harden the task's model; what the client keeps is what it knows of its triggers."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import squared_distances
-from snowball.defenses.snowball.kmeans import calinski_harabasz, lloyd
+from snowball.defenses.ops import compute_squared_distances
+from snowball.defenses.snowball.kmeans import compute_calinski_harabasz, run_lloyd
 from snowball.updates import Updates
 
 
 @dataclass(frozen=True)
 class Ballots:
-    """What was voted, layer by layer.
+    """The votes, layer by layer.
 
     Attributes:
         totals: (n,) votes each row received, rounded to 1e-9 so that what is equal but for rounding ties.
@@ -28,27 +28,27 @@ class Ballots:
     weight: dict[str, Tensor]
 
 
-def bottom_up(updates: Updates, layers: Sequence[str], clusters: int, floor: float = 0.0) -> Ballots:
+def count_ballots(updates: Updates, layers: Sequence[str], clusters: int, floor: float = 0.0) -> Ballots:
     """Hold the election over the given layers."""
     votes, clarity, weight = {}, {}, {}
     for layer in layers:
         gram = updates.products(layer)
-        labels = lloyd(gram, first_centroids(gram, clusters))  # (voter, row)
-        scores = calinski_harabasz(gram, labels, clusters)
-        weights = ballot_weights(scores, floor)
+        labels = run_lloyd(gram, choose_centroids(gram, clusters))  # (voter, row)
+        scores = compute_calinski_harabasz(gram, labels, clusters)
+        weights = weigh_ballots(scores, floor)
         approved = labels == labels.diagonal()[:, None]  # (voter, row): in the voter's own cluster
         votes[layer] = weights @ approved.to(weights.dtype)
         clarity[layer], weight[layer] = scores, weights
     return Ballots(torch.stack(list(votes.values())).sum(0).round(decimals=9), votes, clarity, weight)
 
 
-def first_centroids(gram: Tensor, clusters: int) -> Tensor:
+def choose_centroids(gram: Tensor, clusters: int) -> Tensor:
     """(n, clusters) where each voter starts: itself, then the rows farthest from it."""
-    distances = squared_distances(gram).fill_diagonal_(torch.inf)  # itself first of all
+    distances = compute_squared_distances(gram).fill_diagonal_(torch.inf)  # itself first of all
     return distances.sort(dim=1, descending=True, stable=True).indices[:, :clusters]
 
 
-def ballot_weights(scores: Tensor, floor: float) -> Tensor:
+def weigh_ballots(scores: Tensor, floor: float) -> Tensor:
     """Clarity scaled to [floor, 1] over the voters; all equal count one."""
     low, high = scores.min(), scores.max()
     if high - low <= 1e-9 * high:

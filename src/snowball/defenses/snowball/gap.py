@@ -1,4 +1,4 @@
-"""How many clusters a layer has, by the Gap statistic.
+"""Finds the number of clusters of a layer by the Gap statistic.
 
 Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001: the
 gap is how far the logarithm of the scatter within clusters lies below that of structureless references, and their rule
@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from snowball.defenses.snowball.kmeans import lloyd, rounding, scatter, scatter_within
+from snowball.defenses.snowball.kmeans import bound_rounding, measure_scatter, measure_scatter_within, run_lloyd
 from snowball.updates import Updates
 
 GapRule = Literal["first", "largest"]
@@ -26,17 +26,19 @@ MOST_COLUMNS = 1 << 16
 """Columns that references are drawn for; of wider layers so many at random, since more change nothing but the scale."""
 
 
-def gap_clusters(
+def find_clusters(
     updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule = "first"
 ) -> int:
     """The number of clusters of a layer's rows, in [least, most]."""
     gram = updates.products(layer)
-    if most <= least or scatter(gram) <= 0:
+    if most <= least or measure_scatter(gram) <= 0:
         return least
     counts = range(least, min(most + 1, len(gram) - 1) + 1)
-    observed = log_scatter(gram, counts, rng)  # (counts,)
-    ranges = _column_ranges(updates, layer, rng)
-    references = torch.stack([log_scatter(_reference(len(gram), ranges, rng), counts, rng) for _ in range(REFERENCES)])
+    observed = find_log_scatter(gram, counts, rng)  # (counts,)
+    ranges = _measure_ranges(updates, layer, rng)
+    references = torch.stack(
+        [find_log_scatter(_draw_reference(len(gram), ranges, rng), counts, rng) for _ in range(REFERENCES)]
+    )
     gap = references.mean(0) - observed
     if rule == "largest":
         return least + int(gap[: most - least + 1].argmax())
@@ -45,23 +47,23 @@ def gap_clusters(
     return least + int(good.int().argmax()) if good.any() else most
 
 
-def _column_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:
+def _measure_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:
     columns = updates.layout.columns[layer]
     chosen = torch.randperm(columns.stop - columns.start, generator=rng)[:MOST_COLUMNS].sort().values
     values = updates.read_columns(columns.start + chosen)
     return (values.amax(0) - values.amin(0)).double()
 
 
-def _reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
+def _draw_reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
     """The Gram matrix of rows drawn evenly over the columns' ranges."""
     drawn = torch.rand(rows, len(ranges), generator=rng, dtype=ranges.dtype) * ranges
     drawn -= drawn.mean(0)
     return drawn @ drawn.T
 
 
-def log_scatter(gram: Tensor, counts: range, rng: torch.Generator) -> Tensor:
+def find_log_scatter(gram: Tensor, counts: range, rng: torch.Generator) -> Tensor:
     """The log of the least scatter within clusters that several starts find, for each number of clusters."""
     starts = min(MOST_STARTS, max(FEWEST_STARTS, 10_000 // len(gram)))
     order = torch.rand(starts, len(gram), generator=rng).argsort(1)
-    least = [scatter_within(gram, lloyd(gram, order[:, :k]), k).min() for k in counts]
-    return torch.stack(least).clamp(min=rounding(gram)).log()
+    least = [measure_scatter_within(gram, run_lloyd(gram, order[:, :k]), k).min() for k in counts]
+    return torch.stack(least).clamp(min=bound_rounding(gram)).log()

@@ -1,4 +1,4 @@
-"""Who of the remaining candidates resembles the elected: the judges of the top-down election.
+"""The judges of the top-down election: they score how much a candidate resembles the elected.
 
 A judge is called with the elected rows and the candidates, again and again as the elected grow, and scores each
 candidate; low is good.
@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import clip_factors, main_directions, principal_coordinates, squared_distances
+from snowball.defenses.ops import compute_clip_factors, compute_coordinates, compute_squared_distances, project_rows
 from snowball.defenses.snowball.vae import VAE, VAESettings
 from snowball.threads import use_threads
 from snowball.updates import Updates
@@ -40,46 +40,48 @@ class Appoint(Protocol):
         ...
 
 
-def distance(
+def judge_by_distance(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
-    distances = squared_distances(_products(updates, layers))
+    distances = compute_squared_distances(_sum_products(updates, layers))
     return lambda elected, candidates: distances[candidates][:, elected].mean(1)
 
 
-def published(
+def judge_by_vae(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """The VAE as published: on the logistic function of differences, column by column."""
-    rows = _columns(updates, layers)
+    rows = _read_layers(updates, layers)
     return VAEJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
-def taught_updates(
+def judge_by_updates_vae(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
     """The same VAE, taught the elected and not their differences: what the paper holds its own against."""
-    rows = _columns(updates, layers)
+    rows = _read_layers(updates, layers)
     return _UpdatesJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
 
-def span(updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu") -> Judge:
+def judge_by_span_vae(
+    updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
+) -> Judge:
     """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
-    products = _products(updates, layers)
+    products = _sum_products(updates, layers)
     lengths = products.diagonal().sqrt()
-    kept = clip_factors(lengths, FARTHEST * float(lengths.median()) or 1.0)
-    rows = principal_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
+    kept = compute_clip_factors(lengths, FARTHEST * float(lengths.median()) or 1.0)
+    rows = compute_coordinates(products * kept * kept[:, None])[:, :-1]  # centred rows need one column less
     spread = rows.square().mean(1).median().sqrt()  # centred: differences of rows have twice this mean square
     rows = (rows / (spread * 2**0.5) if spread > 0 else rows).float()
     return VAEJudge(rows, VAE(rows.shape[1], vae, rng, SPAN_BATCH, bounded=False, device=device))
 
 
 JUDGES: dict[str, Appoint] = {
-    "vae": published,
-    "vae-updates": taught_updates,
-    "vae-span": span,
-    "distance": distance,
+    "vae": judge_by_vae,
+    "vae-updates": judge_by_updates_vae,
+    "vae-span": judge_by_span_vae,
+    "distance": judge_by_distance,
 }
 
 
@@ -111,11 +113,11 @@ class VAEJudge:
         with use_threads(self.vae.settings.cpu_threads):
             means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
         codes = torch.stack(means).cpu().double().nan_to_num()
-        return main_directions(codes @ codes.T)
+        return project_rows(codes @ codes.T)
 
     def _known(self, elected: Tensor) -> Tensor:
         """(m, d) what there is to learn of the elected."""
-        return _ordered_differences(elected)
+        return _subtract_pairs(elected)
 
     def _seen(self, row: int, elected: Tensor) -> Tensor:
         """(s, d) what a row is looked at by."""
@@ -138,18 +140,18 @@ class _UpdatesJudge(VAEJudge):
         return self.vae.errors(seen).mean()
 
 
-def _columns(updates: Updates, layers: Sequence[str]) -> Tensor:
+def _read_layers(updates: Updates, layers: Sequence[str]) -> Tensor:
     """(n, d) the layers side by side."""
     places = [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
     return updates.read_columns(torch.cat(places)).float()
 
 
-def _ordered_differences(rows: Tensor) -> Tensor:
+def _subtract_pairs(rows: Tensor) -> Tensor:
     """(m (m - 1), d) the difference of every row to every other."""
     first, second = torch.tensor([*permutations(range(len(rows)), 2)]).T
     return rows[first] - rows[second]
 
 
-def _products(updates: Updates, layers: Sequence[str]) -> Tensor:
+def _sum_products(updates: Updates, layers: Sequence[str]) -> Tensor:
     """The inner products of the layers side by side."""
     return torch.stack([updates.products(layer) for layer in layers]).sum(0)

@@ -12,7 +12,7 @@ CHUNK_ELEMENTS = 1 << 20
 """Elements of the (starts, clusters, rows) arrays worked on at a time: 8 MiB each."""
 
 
-def lloyd(gram: Tensor, starts: Tensor) -> Tensor:
+def run_lloyd(gram: Tensor, starts: Tensor) -> Tensor:
     """Cluster the rows behind an (n, n) Gram matrix once for each start.
 
     Args:
@@ -23,35 +23,35 @@ def lloyd(gram: Tensor, starts: Tensor) -> Tensor:
         (s, n) the cluster of each row; cluster 0 grew from a start's first row.
     """
     size = max(1, CHUNK_ELEMENTS // (starts.shape[1] * len(gram)))
-    return torch.cat([_lloyd(gram, chunk) for chunk in torch.split(starts, size)])
+    return torch.cat([_run_starts(gram, chunk) for chunk in torch.split(starts, size)])
 
 
-def _lloyd(gram: Tensor, starts: Tensor) -> Tensor:
+def _run_starts(gram: Tensor, starts: Tensor) -> Tensor:
     clusters = starts.shape[1]
     result = torch.empty(len(starts), len(gram), dtype=torch.int64)
     active = torch.arange(len(starts))
     labels = torch.full_like(result, -1)
     members = torch.nn.functional.one_hot(starts, len(gram)).to(gram.dtype)  # (s, k, n)
     for _ in range(MOST_STEPS):
-        distances = to_centroids(gram, members)  # (s, k, n), short of each row's own square
+        distances = measure_to_centroids(gram, members)  # (s, k, n), short of each row's own square
         previous, labels = labels, distances.min(1).indices  # several times as fast as argmin
         changed = (labels != previous).any(1)
         result[active] = labels
         if not changed.any():
             break
         active, labels, distances = active[changed], labels[changed], distances[changed]
-        members = membership(labels, clusters, gram.dtype)
+        members = mark_members(labels, clusters, gram.dtype)
         _fill_empty(members, labels, distances, gram)
     return result
 
 
-def membership(labels: Tensor, clusters: int, dtype: torch.dtype) -> Tensor:
+def mark_members(labels: Tensor, clusters: int, dtype: torch.dtype) -> Tensor:
     """(s, k, n) one where a row belongs to a cluster."""
     members = torch.zeros(len(labels), clusters, labels.shape[1], dtype=dtype)
     return members.scatter_(1, labels[:, None], 1.0)
 
 
-def to_centroids(gram: Tensor, members: Tensor) -> Tensor:
+def measure_to_centroids(gram: Tensor, members: Tensor) -> Tensor:
     """(s, k, n) squared distances of rows to the clusters' centroids, less each row's own square."""
     products = members @ gram
     sizes = members.sum(2, keepdim=True).clamp_(min=1)
@@ -73,34 +73,36 @@ def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor
     members[start, cluster, row] = 1
 
 
-def scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
+def measure_scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
     """(s,) summed squared distances of rows to their cluster's centroid.
 
     Row by row, where a difference of two sums would be shorter: beside one far row all others would drown in it.
     """
-    to_own = to_centroids(gram, membership(labels, clusters, gram.dtype)).gather(1, labels[:, None])[:, 0]  # (s, n)
+    to_own = measure_to_centroids(gram, mark_members(labels, clusters, gram.dtype)).gather(1, labels[:, None])[
+        :, 0
+    ]  # (s, n)
     return (to_own + gram.diagonal()).clamp_(min=0).sum(1)
 
 
-def scatter(gram: Tensor) -> Tensor:
+def measure_scatter(gram: Tensor) -> Tensor:
     """The summed squared distances of all rows to their mean."""
     return (gram.trace() - gram.mean() * len(gram)).clamp(min=0)
 
 
-def calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
+def compute_calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
     """(s,) how clearly each clustering parts the rows: the variance between clusters over that within, per degree.
 
     Equal to scikit-learn's score, save that rows which coincide with their centroids score highest, not 1.
     """
-    total = scatter(gram)
-    within = scatter_within(gram, labels, clusters)
+    total = measure_scatter(gram)
+    within = measure_scatter_within(gram, labels, clusters)
     found = torch.zeros(len(labels), clusters).scatter_(1, labels, 1.0).sum(1)
     rows = labels.shape[1]
-    ratio = (total - within).clamp_(min=0) / within.clamp(min=rounding(gram))
+    ratio = (total - within).clamp_(min=0) / within.clamp(min=bound_rounding(gram))
     return (ratio * (rows - found) / (found - 1).clamp(min=1)).clamp_(max=1e300)
 
 
-def rounding(gram: Tensor) -> float:
+def bound_rounding(gram: Tensor) -> float:
     """A scatter that is nothing but rounding, by the usual length of rows; never zero."""
     limits = torch.finfo(gram.dtype)
     return float(limits.eps * len(gram) * gram.diagonal().median()) + limits.tiny

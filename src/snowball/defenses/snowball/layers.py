@@ -1,4 +1,4 @@
-"""What the elections' settings mean for a round: which layers vote, and how many rows a share is."""
+"""Reads the elections' settings for a round: the layers that vote, and the rows that a share means."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,7 +9,7 @@ from snowball.updates import Layout
 Layers = Literal["ends", "all"] | tuple[str, ...]
 
 
-def voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
+def select_voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
     """The names of the layers that vote: first and last weight layer, all weight layers, or those named."""
     if layers == "ends":
         return tuple(dict.fromkeys((layout.weights[0], layout.weights[-1])))
@@ -23,8 +23,8 @@ def voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
     return tuple(layers)
 
 
-def share_of(share: float, rows: int, rounding: Callable[[float], int]) -> int:
-    """How many of the rows a share is, at least one; what is whole but for rounding is taken as whole."""
+def count_share(share: float, rows: int, rounding: Callable[[float], int]) -> int:
+    """Return how many rows a share means, at least one; rounding errors do not count."""
     return max(1, rounding(round(share * rows, 9)))
 
 

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import count_ties, everyone, highest, weighted_mean
-from snowball.defenses.snowball.bottom_up import Ballots, bottom_up
-from snowball.defenses.snowball.gap import GapRule, gap_clusters
+from snowball.defenses.ops import average_by_examples, count_ties, elect_everyone, elect_highest
+from snowball.defenses.snowball.bottom_up import Ballots, count_ballots
+from snowball.defenses.snowball.gap import GapRule, find_clusters
 from snowball.defenses.snowball.judges import JUDGES, Judge, VAEJudge
-from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
-from snowball.defenses.snowball.top_down import Growth, grow
+from snowball.defenses.snowball.layers import Layers, check_share, count_share, select_voting_layers
+from snowball.defenses.snowball.top_down import Growth, grow_elected
 from snowball.defenses.snowball.vae import VAESettings
 from snowball.errors import SettingError
 from snowball.records.rounds import CODES
@@ -70,20 +70,25 @@ class SnowballMinus:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the bottom-up election."""
-        layers = voting_layers(updates.layout, self.layers)
+        layers = select_voting_layers(updates.layout, self.layers)
         if len(updates) < LEAST_VOTERS:
             all_seated = {"order": torch.zeros(len(updates), dtype=torch.int64)}
-            return Verdict(weighted_mean(updates, everyone(updates)), everyone(updates), all_seated, context.state)
+            return Verdict(
+                average_by_examples(updates, elect_everyone(updates)),
+                elect_everyone(updates),
+                all_seated,
+                context.state,
+            )
         start = perf_counter()
         found = self._find_clusters(updates, layers, context)
-        clusters = min(found, self.gap_to, most_clusters(updates)) if self.clusters == "gap" else found
-        ballots = bottom_up(updates, layers, clusters, self.ballot_floor)
-        count, lots = share_of(self.first_share, len(updates), ceil), context.draw_lots(updates.clients)
-        selectees = highest(ballots.totals, count, lots)
+        clusters = min(found, self.gap_to, limit_clusters(updates)) if self.clusters == "gap" else found
+        ballots = count_ballots(updates, layers, clusters, self.ballot_floor)
+        count, lots = count_share(self.first_share, len(updates), ceil), context.draw_lots(updates.clients)
+        selectees = elect_highest(ballots.totals, count, lots)
         decided = {"clusters": clusters, "ties": count_ties(ballots.totals, selectees)}
-        facts = {**decided, **evidence(ballots), "seconds.bottom_up": perf_counter() - start}
+        facts = {**decided, **collect_facts(ballots), "seconds.bottom_up": perf_counter() - start}
         elected, more = self._grow(updates, layers, selectees, ballots.totals, context)
-        return Verdict(weighted_mean(updates, elected), elected, {**facts, **more}, {"clusters": found})
+        return Verdict(average_by_examples(updates, elected), elected, {**facts, **more}, {"clusters": found})
 
     def _find_clusters(self, updates: Updates, layers: tuple[str, ...], context: Context) -> int:
         """The set number of clusters, or the first round's average of what the Gap statistic finds in each layer."""
@@ -94,16 +99,16 @@ class SnowballMinus:
         if context.state and "clusters" in context.state:
             check_clusters(context.state["clusters"])
             return int(context.state["clusters"])
-        least, most = (min(number, most_clusters(updates)) for number in (self.gap_from, self.gap_to))
+        least, most = (min(number, limit_clusters(updates)) for number in (self.gap_from, self.gap_to))
         streams = {layer: context.stream("gap", layer) for layer in layers}
-        found = [gap_clusters(updates, layer, least, most, streams[layer], self.gap_rule) for layer in layers]
+        found = [find_clusters(updates, layer, least, most, streams[layer], self.gap_rule) for layer in layers]
         return round(sum(found) / len(found))
 
     def _grow(
         self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """No top-down election here: the selectees are the elected."""
-        return selectees, seats(selectees, votes)
+        return selectees, describe_seats(selectees, votes)
 
 
 @dataclass(frozen=True)
@@ -144,13 +149,13 @@ class Snowball(SnowballMinus):
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """After the first rounds, hold the top-down election."""
         if context.round <= self._last_round_without(context):
-            return selectees, seats(selectees, votes)
+            return selectees, describe_seats(selectees, votes)
         start = perf_counter()
-        target = share_of(self.target_share, len(updates), floor)
-        step = share_of(self.step_share, len(updates), ceil)
+        target = count_share(self.target_share, len(updates), floor)
+        step = count_share(self.step_share, len(updates), ceil)
         judge = JUDGES[self.judge](updates, layers, self.vae, context.stream("judge"), context.device)
-        growth = grow(selectees, target, step, judge, context.draw_lots(updates.clients))
-        facts = {**seats(selectees, votes, growth), **codes(judge, growth.elected)}
+        growth = grow_elected(selectees, target, step, judge, context.draw_lots(updates.clients))
+        facts = {**describe_seats(selectees, votes, growth), **describe_codes(judge, growth.elected)}
         return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}
 
     def _last_round_without(self, context: Context) -> float:
@@ -176,12 +181,12 @@ def check_gap(least: int, most: int, rule: str) -> None:
         raise SettingError(f"gap_rule {rule!r} is not one of {', '.join(get_args(GapRule))}")
 
 
-def most_clusters(updates: Updates) -> int:
+def limit_clusters(updates: Updates) -> int:
     """The most clusters that "gap" may use: half as many as updates, since a cluster of one is no vote."""
     return max(LEAST_CLUSTERS, len(updates) // 2)
 
 
-def evidence(ballots: Ballots) -> dict[str, Tensor | float]:
+def collect_facts(ballots: Ballots) -> dict[str, Tensor | float]:
     """The ballots as facts of a verdict."""
     facts: dict[str, Tensor | float] = {"votes": ballots.totals}
     parts = {"votes": ballots.votes, "clarity": ballots.clarity, "weight": ballots.weight}
@@ -190,8 +195,8 @@ def evidence(ballots: Ballots) -> dict[str, Tensor | float]:
     return facts
 
 
-def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dict[str, Tensor | float]:
-    """When, with what score and how clearly each row was elected.
+def describe_seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dict[str, Tensor | float]:
+    """Return the facts about seats: the step, the score and the margin of each row.
 
     For the selectees the score is the votes and the margin the lead over the best row that is none of them.
     """
@@ -203,8 +208,8 @@ def seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dic
     return {"order": order, "score": score, "margin": margin}
 
 
-def codes(judge: Judge, elected: Tensor) -> dict[str, Tensor]:
-    """Where a VAE that has learned something sees each row, in two dimensions."""
+def describe_codes(judge: Judge, elected: Tensor) -> dict[str, Tensor]:
+    """Return the position of each row in the code of a trained VAE, in two dimensions."""
     if not isinstance(judge, VAEJudge) or judge.fresh:
         return {}
     return dict(zip(CODES, judge.places(elected.nonzero()[:, 0]).T, strict=True))

@@ -11,7 +11,7 @@ from snowball.defenses.snowball.judges import Judge
 
 @dataclass(frozen=True)
 class Growth:
-    """How the elected grew.
+    """The course of a top-down election.
 
     Attributes:
         elected: (n,) bool, everybody elected in the end.
@@ -26,7 +26,7 @@ class Growth:
     margin: Tensor
 
 
-def grow(selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
+def grow_elected(selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
     """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected.
 
     Equal scores go by the lower of the rows' lots (n,).

@@ -21,7 +21,7 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True)
 class VAESettings:
-    """How the VAE is built and trained.
+    """Sizes and training of the VAE.
 
     Attributes:
         first_epochs: epochs before the first candidates are scored (the paper's E^VI).

@@ -9,8 +9,8 @@ from math import ceil
 import torch
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import count_ties, highest, lowest, weighted_mean
-from snowball.defenses.snowball.layers import Layers, check_share, share_of, voting_layers
+from snowball.defenses.ops import average_by_examples, count_ties, elect_highest, elect_lowest
+from snowball.defenses.snowball.layers import Layers, check_share, count_share, select_voting_layers
 from snowball.updates import Updates
 
 
@@ -30,13 +30,13 @@ class VotingRandom:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Draw the ballots and count them."""
-        count = share_of(self.first_share, len(updates), ceil)
+        count = count_share(self.first_share, len(updates), ceil)
         draws = torch.rand(len(updates), len(updates), generator=context.stream("ballots"))
         approved = draws.argsort(1)[:, :count]  # (voter, vote)
         votes = approved.flatten().bincount(minlength=len(updates)).double()
-        elected = highest(votes, count, context.draw_lots(updates.clients))
+        elected = elect_highest(votes, count, context.draw_lots(updates.clients))
         ties = count_ties(votes, elected)
-        return Verdict(weighted_mean(updates, elected), elected, {"votes": votes, "ties": ties})
+        return Verdict(average_by_examples(updates, elected), elected, {"votes": votes, "ties": ties})
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class VotingCenter:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Elect the rows nearest to the mean."""
-        layers = voting_layers(updates.layout, self.layers)
+        layers = select_voting_layers(updates.layout, self.layers)
         distances = torch.stack([updates.gram(layer).diagonal() for layer in layers]).sum(0)  # centred: to the mean
-        count = share_of(self.first_share, len(updates), ceil)
-        elected = lowest(distances, count, context.draw_lots(updates.clients))
-        return Verdict(weighted_mean(updates, elected), elected, {"distance": distances})
+        count = count_share(self.first_share, len(updates), ceil)
+        elected = elect_lowest(distances, count, context.draw_lots(updates.clients))
+        return Verdict(average_by_examples(updates, elected), elected, {"distance": distances})

@@ -120,7 +120,7 @@ class Charge:
 
 
 class Signals(NamedTuple):
-    """What a round alone says, before the records of earlier ones: see the functions that measure each.
+    """The signals of a round alone, before the records of earlier ones: see the functions that measure each.
 
     Attributes:
         split: the group that moves together most clearly.
@@ -168,7 +168,7 @@ def find_axes(likeness: Tensor) -> Tensor:
 
 
 def rank_alignment(evidence: Evidence, suspects: Tensor) -> float:
-    """How much more a group undoes the model than the others; 0 where that is not known."""
+    """Measure how much more a group undoes the model than the others; 0 where that is not known."""
     return 0.0 if evidence.alignment is None else rank_group(evidence.alignment, suspects)
 
 

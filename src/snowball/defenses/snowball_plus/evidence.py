@@ -1,4 +1,4 @@
-"""What the ballots look at: one blockwise pass over the updates, and small matrices from then on."""
+"""The evidence of the ballots: one blockwise pass over the updates, and small matrices from then on."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import cosines
-from snowball.updates import BLOCK_ELEMENTS, Layout, Updates, centred
+from snowball.defenses.ops import compute_cosines
+from snowball.updates import BLOCK_ELEMENTS, Layout, Updates, centre_products
 
 MIN_CLASSES = 4
 """Outputs below which a class that many lean to says nothing: of two classes, half of all lean to either."""
@@ -34,7 +34,7 @@ SMALLEST_LENGTH = 1e-30
 
 @dataclass(frozen=True)
 class Recalled:
-    """What the suspects of earlier rounds had in common, by hidden layer.
+    """The traits that suspects of earlier rounds had in common, by hidden layer.
 
     Attributes:
         directions: (w,) how their unit rows differed from the others' on average.
@@ -209,7 +209,7 @@ def compare_directions(layout: Layout, products: Mapping[str, Tensor], names: Se
     """(n, n) centred cosines of the rows of some layers; zeros for a single column, which has only a sign."""
     total = torch.stack([products[name] for name in names]).sum(0)
     columns = sum(layout.columns[name].stop - layout.columns[name].start for name in names)
-    return centred(cosines(total)) if columns > 1 else torch.zeros_like(total)
+    return centre_products(compute_cosines(total)) if columns > 1 else torch.zeros_like(total)
 
 
 def measure_leans(sums: Tensor) -> Tensor | None:

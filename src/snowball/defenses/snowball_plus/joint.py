@@ -29,7 +29,7 @@ SMALLEST_SPREAD = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What all traces together say.
+    """The verdict of all traces together.
 
     Attributes:
         suspects: (n,) bool.
@@ -60,7 +60,7 @@ def judge_together(evidence: Evidence, suspects: Tensor) -> Judgement:
 
 
 def find_bound(scores: Tensor, upper: Tensor) -> float:
-    """How low a suspect's score may be: not far below the other suspects', unless it is far above the rest's."""
+    """Return the lowest score of a suspect: not far below the other suspects', unless it is far above the rest's."""
     above, below = scores[upper], scores[~upper]
     near_suspects = above.quantile(0.5) - SLACK * above.var(correction=0).sqrt()
     far_from_rest = below.mean() + CLEAR * below.var(correction=0).sqrt()

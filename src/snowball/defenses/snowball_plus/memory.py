@@ -1,4 +1,4 @@
-"""What is kept from round to round: the record of crowds, what suspects had in common, and what clients did.
+"""The memory from round to round: the record of crowds, what suspects had in common, and what clients did.
 
 The first two need no client ids. What is known of a client fades with every round that it takes part in.
 """
@@ -36,7 +36,7 @@ rounds, of those in which it was accused, and of those in which somebody was."""
 
 @dataclass(frozen=True)
 class Memory:
-    """What a round is judged with.
+    """The memory that a round is judged with.
 
     Attributes:
         crowds: (classes,) the record of crowds; None at the start, and where leaning says nothing.
@@ -54,7 +54,7 @@ class Memory:
 
 
 def read_memory(context: Context, layout: Layout) -> Memory:
-    """What a state holds; one that no round of such a federation can have left is refused."""
+    """Read the memory from a state; one that no round of such a federation can have left is refused."""
     state: State = context.state or {"clients": {}}
     classes = count_classes(layout)
     crowds, charges = state.get("crowds"), state.get("charges", 0)
@@ -100,7 +100,7 @@ def write_memory(memory: Memory, context: Context, remember: int) -> State:
 
 
 def update_clients(known: Entries, clients: Sequence[str], strangeness: Tensor, round: int) -> dict[str, Entry]:
-    """What is known of clients after a round began in which they deviate so far."""
+    """Return the traits of clients after adding their deviations in this round."""
     nothing = torch.zeros(TRAITS, dtype=torch.float64)
     updated = dict(known)
     for client, deviation in zip(clients, strangeness.tolist(), strict=True):
@@ -111,7 +111,7 @@ def update_clients(known: Entries, clients: Sequence[str], strangeness: Tensor, 
 
 
 def record_judgement(known: Entries, clients: Sequence[str], accused: Tensor) -> dict[str, Entry]:
-    """What is known of clients after a round in which these (n,) of them were accused."""
+    """Return the traits of clients after a round in which these (n,) of them were accused."""
     updated = dict(known)
     for client, guilty in zip(clients, accused.tolist(), strict=True):
         entry = known[client]
@@ -125,7 +125,7 @@ def read_traits(known: Entries, clients: Sequence[str]) -> Tensor:
 
 
 def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidence, suspects: Tensor) -> Recalled:
-    """What suspects have in common after a round."""
+    """Return the traits that suspects have in common after a round."""
     directions, inputs = {}, {}
     signs = torch.where(suspects, 1 / suspects.sum(), -1 / (~suspects).sum()).double()
     for name, shares in evidence.inputs.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
-from snowball.defenses.ops import ascending, clip_factors, everyone, middle
+from snowball.defenses.ops import compute_clip_factors, compute_medians, elect_everyone, sort_rows
 from snowball.defenses.snowball_plus.ballots import (
     MAX_CHARGED_SHARE,
     MIN_SPLIT_ROWS,
@@ -81,7 +81,9 @@ class SnowballPlus:
         """Hold the ballots."""
         memory = read_memory(context, updates.layout)
         if len(updates) < MIN_ROWS:
-            return Verdict(average_clipped(updates, everyone(updates)), everyone(updates), {}, context.state)
+            return Verdict(
+                average_clipped(updates, elect_everyone(updates)), elect_everyone(updates), {}, context.state
+            )
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
         signals = measure_signals(evidence)
@@ -127,7 +129,7 @@ def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates
 
 
 def judge_charges(evidence: Evidence, charges: Sequence[Charge]) -> Judgement | None:
-    """What all traces say of those who are charged; nothing of a reputation, which stands where traces are unclear."""
+    """Judge the charged by all traces together; not a reputation, which stands if traces are unclear."""
     if not charges or charges[0].ballot == "reputation":
         return None
     return judge_together(evidence, join_suspects(charges, len(evidence)))
@@ -172,11 +174,11 @@ def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> di
 def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = None) -> Tensor:
     """The mean of the elected, each as heavy as its examples times its weight, none longer than their median length."""
     lengths = updates.squared_norms.sqrt()
-    factors = clip_factors(lengths, float(lengths[elected].quantile(0.5)))
+    factors = compute_clip_factors(lengths, float(lengths[elected].quantile(0.5)))
     shares = updates.examples.double() * elected * (1 if weights is None else weights)
     return updates.combine(updates.normalise(shares) * factors)
 
 
 def find_medians(updates: Updates) -> Tensor:
     """The median of each column: of few updates, each would be a large share of a mean."""
-    return updates.reduce_columns(lambda columns: middle(ascending(columns)))
+    return updates.reduce_columns(lambda columns: compute_medians(sort_rows(columns)))

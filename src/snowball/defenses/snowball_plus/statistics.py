@@ -39,7 +39,7 @@ def cut_columns(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rank_group(values: Tensor, group: Tensor) -> float:
-    """How much higher a group's (n,) values rank than the others': the standardised Mann-Whitney statistic."""
+    """Measure how much higher a group's (n,) values rank than the others': the standardised Mann-Whitney statistic."""
     return float(rank_groups(values, group[None])[0])
 
 

@@ -8,7 +8,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from torch import Tensor
 
 from snowball.integrations.nvflare._results import get_client
-from snowball.updates import Arrays, as_tensor
+from snowball.updates import Arrays, convert_to_tensor
 
 ModelFormat = tuple[tuple[str, tuple[int, ...], torch.dtype, bool], ...]
 """Name, shape and type of each tensor of a model, in order, and whether it is torch's."""
@@ -24,7 +24,9 @@ def find_majority_format(models: Sequence[FLModel]) -> ModelFormat | None:
 def read_format(model: FLModel) -> ModelFormat | None:
     """Return the format of a result's tensors, or None if it cannot be read."""
     try:
-        sent = [(name, as_tensor(value, name), isinstance(value, Tensor)) for name, value in model.params.items()]
+        sent = [
+            (name, convert_to_tensor(value, name), isinstance(value, Tensor)) for name, value in model.params.items()
+        ]
         return tuple((name, tuple(tensor.shape), tensor.dtype, is_torch) for name, tensor, is_torch in sent)
     except Exception:
         return None

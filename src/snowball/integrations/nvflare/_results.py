@@ -11,7 +11,7 @@ from torch import Tensor
 from snowball.errors import UpdateError
 from snowball.guard import Dropped, Reply
 from snowball.guard.reply import describe_error, is_convertible
-from snowball.updates import Arrays, as_tensor
+from snowball.updates import Arrays, convert_to_tensor
 
 CLIENT_KEY = "client_name"
 """The key under which the server writes a result's sender, over whatever the client wrote there."""
@@ -50,9 +50,9 @@ def apply_change(change: Any, own: Tensor | np.ndarray | None) -> Any:
     """Return a tensor of the global model after a change; an unusable change is returned for the guard to drop."""
     if own is None:
         return change
-    before = as_tensor(own, "the global model's")
+    before = convert_to_tensor(own, "the global model's")
     try:
-        tensor = as_tensor(change, "the client's").cpu()
+        tensor = convert_to_tensor(change, "the client's").cpu()
     except (UpdateError, RuntimeError):
         return change
     if tensor.shape != before.shape or not is_convertible(tensor.dtype, before.dtype):  # no broadcasting

@@ -8,7 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
-from snowball.buffers import Buffers, saved
+from snowball.buffers import Buffers, select_buffers
 from snowball.models.dropout import DropoutCall, DropoutReplay, DropoutStreams, record_dropout_calls
 from snowball.rng import derive
 from snowball.sim.engines.batching import StackedSamples, group_batches
@@ -35,7 +35,7 @@ class ModelStack:
         self.velocity = torch.zeros_like(self.weights)
         self.buffers = {
             name: buffers[name].to(trainer.device).expand(count, *buffers[name].shape).clone()
-            for name in saved(trainer.model)
+            for name in select_buffers(trainer.model)
         }
 
     def move_to_front(self, members: Sequence[int]) -> None:

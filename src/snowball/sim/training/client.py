@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from snowball.attacks import TrainingAttack
-from snowball.buffers import Buffers, buffers_of, load_buffers
+from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.data import Dataset, Split
 from snowball.defenses import ClientTask, LocalDefense, State
 from snowball.models import draw_from
@@ -122,7 +122,7 @@ class DefendedTraining:
 
     def copy_buffers(self) -> Buffers:
         """Return a copy of the model's buffers."""
-        return buffers_of(self.network)
+        return copy_buffers(self.network)
 
 
 class StandardisingModel(nn.Module):

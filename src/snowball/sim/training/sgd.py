@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.sgd import sgd
 
-from snowball.buffers import Buffers, buffers_of, load_buffers
+from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.errors import SettingError
 from snowball.models import draw_from
 from snowball.rng import stream
@@ -86,7 +86,7 @@ class Trainer:
 
     def copy_buffers(self) -> Buffers:
         """Return a copy of the model's buffers."""
-        return buffers_of(self.model)
+        return copy_buffers(self.model)
 
 
 @torch.no_grad()
