@@ -331,7 +331,8 @@ def test_batch_normalisation_never_sees_a_batch_of_one(samples: int, steps: int)
 
 
 def test_batches_of_one_are_refused_where_there_is_batch_normalisation() -> None:
-    with pytest.raises(SettingError, match=r"^training\.batch = 1 is too small for batch normalisation, which needs 2$"):
+    sentence = r"^training\.batch = 1 is too small for batch normalisation, which needs 2$"
+    with pytest.raises(SettingError, match=sentence):
         trainer(batch=1)
 
 

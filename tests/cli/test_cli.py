@@ -270,6 +270,8 @@ def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.Monkey
         monkeypatch.delitem(sys.modules, name)
     assert "elections.py does not exist" in fault(call, "bench", "elections")
     (tmp_path / "benchmarks" / "speed").mkdir(parents=True)
+    for package in ("benchmarks", "benchmarks/speed"):  # a package, or the real one, elsewhere on the path, comes first
+        (tmp_path / package / "__init__.py").touch()
     case: dict[str, Any] = {"name": "small", "seconds": 0.5, "reference_seconds": None, "ratio": None}
     code = (
         f"def run(quick):\n    return {{'machine': {{}}, 'cases': [{case}], 'quick': quick}}\n"

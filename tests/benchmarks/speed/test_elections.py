@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.inputs.synthetic import SCALE, make_factors, make_layers, make_updates
 from benchmarks.measuring.timing import make_case, time_fastest
-from benchmarks.speed.elections import count_agreement, read_real_layers, run, table
+from benchmarks.speed.elections import count_agreement, format_cases, read_real_layers, run
 from snowball.defenses import DEFENSES
 
 NAMES = [
@@ -77,7 +77,7 @@ def test_the_fastest_run_prepares_each_time() -> None:
 
 
 def test_the_table_has_a_line_a_case() -> None:
-    lines = table([make_case("a", 0.5, 1.0, agree=3), make_case("b", 0.5, None)]).splitlines()
+    lines = format_cases([make_case("a", 0.5, 1.0, agree=3), make_case("b", 0.5, None)]).splitlines()
     assert len(lines) == 3
     assert "agree 3" in lines[1]
 
