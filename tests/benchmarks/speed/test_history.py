@@ -23,7 +23,7 @@ def test_a_bound_is_what_is_kept_and_costs_what_it_forgets(name: str) -> None:
 
 def test_rows_are_counted_as_checkpoints_write_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 1)
-    experiment = history.load(history.PRESET, FEW)
+    experiment = history.load_experiment(history.PRESET, FEW)
     clients = history.make_bowls(60, 1)
     for _, _, state in history.judge_rounds(history.MAKE["fldetector"](15), clients, experiment, 8):
         history.save_state(state, tmp_path)
