@@ -259,7 +259,6 @@ def test_a_verdict_is_applied_to_the_whole_model() -> None:
     updates = Updates.from_states(before, states, examples=[1, 3, 1], clients=["b", "a", "c"])
     elected = torch.tensor([True, True, False])
     verdict = Verdict(updates.mean(updates.examples * elected), elected)
-    assert updates.name_elected(verdict) == ("a", "b")
     kept = {name: tensor.clone() for name, tensor in before.items()}
     after = updates.apply(before, verdict)
     assert list(after) == list(before)
@@ -287,7 +286,7 @@ def test_a_model_and_a_verdict_of_other_updates_are_refused() -> None:
     with pytest.raises(UpdateError, match="a verdict is needed, as a defense returns it, got Tensor"):
         updates.apply({"w": torch.ones(3)}, torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(UpdateError, match="a verdict on 2 rows of 3 columns is needed, got one on 1 and 3"):
-        updates.name_elected(Verdict(torch.ones(3), torch.tensor([True])))
+        updates.apply({"w": torch.ones(3)}, Verdict(torch.ones(3), torch.tensor([True])))
     with pytest.raises(UpdateError, match="the average holds NaN"):
         updates.apply({"w": torch.ones(3)}, Verdict(torch.full((3,), torch.inf), torch.tensor([True, False])))
 

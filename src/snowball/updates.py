@@ -275,14 +275,6 @@ class Updates:
         counts = self.examples.tolist()
         return torch.tensor(sorted(range(len(self)), key=lambda row: -counts[row]))
 
-    def name_elected(self, verdict: Decision) -> tuple[str, ...]:
-        """Return the ids of the clients that a verdict on these updates elects.
-
-        A verdict says which rows are elected. Whose rows they are is known here, and is not told twice.
-        """
-        self._check_verdict(verdict)
-        return tuple(client for client, chosen in zip(self.clients, verdict.elected.tolist(), strict=True) if chosen)
-
     def apply(self, state: Arrays, verdict: Decision) -> dict[str, Tensor]:
         """Return the global model after a round: `state`, from which the updates started, moved by a verdict's delta.
 

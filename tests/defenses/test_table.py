@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from snowball.defenses import BUILT_IN, DEFENSES, Context, Snowball, VAESettings, Verdict
+from snowball.defenses import BUILT_IN, DEFENSES, Context, FedAvg, Krum, Snowball, VAESettings, Verdict
 from snowball.errors import SettingError, UpdateError
 from snowball.testing import CHECKS, check_defense, make_toy_round
 from snowball.updates import Updates
@@ -72,3 +72,15 @@ def test_every_check_finds_its_fault(fault: str) -> None:
     with pytest.raises((AssertionError, AttributeError, TypeError)):
         CHECKS[fault](Faulty(fault), make_toy_round())
     CHECKS[fault](Faulty("none"), make_toy_round())
+
+
+def test_a_verdict_names_the_elected_clients_in_whatever_order_they_arrived() -> None:
+    rows = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [0.0, 0.1]])
+    updates = Updates.from_matrix(rows, clients=["d", "a", "c", "b"])
+    assert Krum(tolerate=1)(updates, Context(round=1)).names in {("a",), ("b",), ("d",)}
+    assert FedAvg()(updates, Context(round=1)).names == ("a", "b", "c", "d")
+
+
+def test_a_verdict_that_does_not_know_its_clients_says_so() -> None:
+    with pytest.raises(UpdateError, match="does not know whose rows it judged"):
+        Verdict(torch.zeros(2), torch.tensor([True, False])).names  # noqa: B018

@@ -6,7 +6,7 @@ own, on samples that it trusts, says on how many (`TrustingDefense`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -92,15 +92,24 @@ class Verdict:
 
     Attributes:
         delta: (d,) what to add to the global model.
-        elected: (n,) bool, the rows that went into it.
-        facts: the evidence, by name; (n,) tensors are a value a row. Names under `seconds.` are times.
+        elected: (n,) bool, the rows that went into it, in the order of the updates' clients.
+        facts: the evidence, by name; (n,) tensors hold one value per row. Names under `seconds.` are times.
         state: what the defense wants to see again in the next round's context.
+        clients: (n) the updates' clients; a defense leaves them to its caller.
     """
 
     delta: Tensor
     elected: Tensor
     facts: Mapping[str, Tensor | float | str] = field(default_factory=dict)
     state: State | None = None
+    clients: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids of the elected clients."""
+        if len(self.clients) != len(self.elected):
+            raise UpdateError("this verdict does not know whose rows it judged: pair `elected` with `updates.clients`")
+        return tuple(client for client, chosen in zip(self.clients, self.elected.tolist(), strict=True) if chosen)
 
 
 class Defense(Protocol):
@@ -112,7 +121,7 @@ class Defense(Protocol):
 
 
 def check_calls(defense: type[Defense]) -> None:
-    """Let a class of defenses refuse, in one sentence, to be called with anything but updates and a context."""
+    """Let a class of defenses refuse, in one sentence, anything but updates and a context, and name their clients."""
     judge = defense.__call__
 
     @wraps(judge)
@@ -123,7 +132,7 @@ def check_calls(defense: type[Defense]) -> None:
             raise UpdateError(f"{name} judges Updates, got {type(updates).__name__}: {advice}")
         if not isinstance(context, Context):
             raise SettingError(f"{name} needs a Context, got {type(context).__name__}: pass Context(round=1)")
-        return judge(self, updates, context)
+        return replace(judge(self, updates, context), clients=updates.clients)
 
     defense.__call__ = check_and_judge  # type: ignore[method-assign]
 
