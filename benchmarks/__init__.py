@@ -1,1 +1,1 @@
-"""Programs that measure the package from a checkout: README.md says which question each answers."""
+"""Programs that measure the package from a checkout. README.md lists the question that each one answers."""

@@ -1,4 +1,4 @@
-"""Files that benchmarks read and write: results by name, and the rounds that the tests keep."""
+"""Locates the files that benchmarks read and write: results by name, and the rounds stored for the tests."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ GOLDEN = ROOT / "tests" / "golden" / "rounds.safetensors"
 
 
 def read_result(name: str) -> Any:
-    """Read what a benchmark measured."""
+    """Read a benchmark's result."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 

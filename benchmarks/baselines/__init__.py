@@ -1,1 +1,1 @@
-"""The same work done by code that shares nothing with the package: what speed is measured against."""
+"""Baselines for the speed measurements: the same work, done by code that shares nothing with the package."""

@@ -1,7 +1,7 @@
-"""Apple's simulator beside ours: the same clients, trained by `pfl` (Granqvist et al., pfl-research, NeurIPS 2024).
+"""Trains the same clients in Apple's simulator, `pfl` (Granqvist et al., pfl-research, NeurIPS 2024).
 
-pip install 'pfl[pytorch]' makes it part of `snowball bench training`. It goes through a client's samples in the same
-order in every epoch, adds the updates up as they come, and has one process: its others need a launcher.
+`pip install 'pfl[pytorch]'` adds it to `snowball bench training`. It reads a client's samples in the same order in
+every epoch, sums the updates as they arrive, and uses one process: more processes need a launcher.
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ from snowball.sim.federation import Federation
 
 
 class Learner(nn.Module):
-    """A network that knows its loss, which is what pfl asks of one."""
+    """A network that computes its own loss, as pfl requires."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """What is made small."""
+        """Compute the loss that training minimises."""
         return cross_entropy(self.network.train()(inputs), labels)
 
     def metrics(self, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
-        """Nothing: this measures time."""
+        """Return no metrics: this benchmark measures time."""
         return {}
 
 
@@ -73,7 +73,7 @@ class Pfl:
         pass
 
     def train(self, state: RunState, cohort: Sequence[int], round: int) -> None:
-        """Train a cohort from wherever the model stands, and add its updates up."""
+        """Train a cohort from the current model, and sum its updates."""
         parameters = NNAlgorithmParams(
             central_num_iterations=1, evaluation_frequency=1, train_cohort_size=len(cohort), val_cohort_size=0
         )

@@ -1,7 +1,7 @@
-"""Federated learning as research code does it: a DataLoader a client, an optimiser of torch's, dictionaries of tensors.
+"""Federated learning as research code does it: one DataLoader per client, torch's optimisers, dictionaries of tensors.
 
-It shares no code with the package but the classes of the models, and the GRU's forward pass is torch's own. Samples
-come ready to use, which such code rarely has: normalising them in every `__getitem__` would only be slower.
+It shares only the model classes with the package, and runs the GRU's forward pass in torch. Samples are ready to use,
+which is rare in such code: normalising them in every `__getitem__` would only be slower.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,14 +25,14 @@ class PlainGru(TextGRU):
     """The paper's GRU, run by torch."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Class scores (n, classes) of texts as word vectors (n, tokens, width)."""
+        """Return class scores (n, classes) for texts given as word vectors (n, tokens, width)."""
         _, last = self.gru(inputs)  # (2, n, h)
         scores: Tensor = self.fc2(torch.relu(self.fc1(last.transpose(0, 1).flatten(1))))
         return scores
 
 
 def use_torch_gru(model: nn.Module) -> nn.Module:
-    """A copy of a model that runs as torch has it."""
+    """Return a copy of a model that uses torch's own GRU."""
     model = deepcopy(model)
     if isinstance(model, TextGRU):
         model.__class__ = PlainGru
@@ -41,7 +41,7 @@ def use_torch_gru(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains."""
+    """The settings of a client's local training."""
 
     epochs: int
     batch: int
@@ -51,14 +51,14 @@ class Recipe:
 
 
 def shuffle_batches(samples: TensorDataset, batch: int) -> Batches:
-    """What gives a client's batches, in a new order whenever it is gone through."""
+    """Make an iterable of a client's batches, which shuffles them on every pass."""
     return DataLoader(samples, batch_size=batch, shuffle=True)
 
 
 def train_client(
     model: nn.Module, weights: Weights, samples: TensorDataset, recipe: Recipe, loader: Loader = shuffle_batches
 ) -> Weights:
-    """What a client's training makes of the global weights."""
+    """Train a client from the global weights, and return its weights."""
     model.load_state_dict(weights)
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), recipe.rate, recipe.momentum, weight_decay=recipe.weight_decay)
@@ -80,17 +80,17 @@ def train_cohort(
     recipe: Recipe,
     loader: Loader = shuffle_batches,
 ) -> list[Weights]:
-    """Train one client after the other."""
+    """Train the clients one after another."""
     return [train_client(model, weights, samples, recipe, loader) for samples in cohort]
 
 
 def compute_differences(weights: Weights, trained: Sequence[Weights], layer: str) -> Tensor:
-    """(K, d) what the clients changed in one layer."""
+    """Return the (K, d) changes that the clients made to one layer."""
     return torch.stack([(local[layer] - weights[layer]).flatten() for local in trained])
 
 
 def average_weights(trained: Sequence[Weights], examples: Sequence[int], elected: Iterable[int]) -> Weights:
-    """The mean of the elected clients' weights, by their examples."""
+    """Average the elected clients' weights, weighted by their examples."""
     chosen = list(elected)
     total = sum(examples[client] for client in chosen)
     return {
@@ -101,7 +101,7 @@ def average_weights(trained: Sequence[Weights], examples: Sequence[int], elected
 
 @torch.no_grad()
 def measure_accuracy(model: nn.Module, weights: Weights, samples: TensorDataset) -> float:
-    """The share of samples that a model with these weights labels right."""
+    """Return the share of samples that a model with these weights classifies correctly."""
     model.load_state_dict(weights)
     model.eval()
     right = 0

@@ -1,14 +1,15 @@
-"""The elections done plainly, as published: the yardstick that the package is timed and checked against.
+"""A plain implementation of the published elections: the package is timed and checked against it.
 
-Written from the text of "Resisting Backdoor Attacks in Federated Learning via Bidirectional Elections and Individual
+It follows the text of "Resisting Backdoor Attacks in Federated Learning via Bidirectional Elections and Individual
 Perspective" (Qin et al., AAAI 2024), Algorithm 1 and the appendix on its networks. Where the paper is silent, it does
 what the authors' released program was seen to do: sigmoid at both ends of the auto-encoder, softplus on the log
-variance, a new Adam at each call, ten latent samples a score, one row at a time. Algorithm 1 prints that candidates of
-"larger" error join; the paper's text and the program take the lowest, and so does this. Nothing here uses the
-package's own elections.
+variance, a new Adam at each call, ten latent samples per score, one row at a time. Algorithm 1 prints that candidates
+with "larger" error join; the paper's text and the program take the lowest, and so does this file. Nothing here uses
+the package's own elections.
 
-Three choices are this file's: K-means runs in float64 to convergence, so that results can be compared digit by digit;
-ties go to the lower index; biases start at zero, as in the initialisation that the paper cites (He et al., 2015).
+Three choices are this file's own: K-means runs in float64 to convergence, so that results can be compared digit by
+digit; ties go to the lower index; biases start at zero, as in the initialisation that the paper cites (He et al.,
+2015).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 Floats = NDArray[np.float32 | np.float64]
 Score = Callable[[list[int], list[int]], Sequence[float]]
-"""Scores of the candidates, given who is elected so far: `score(elected, candidates)`, low is good."""
+"""Scores the candidates, given the rows elected so far: `score(elected, candidates)`. Low is good."""
 
 BATCH = 8
 LATENT_SAMPLES = 10
@@ -31,7 +32,7 @@ LATENT_SAMPLES = 10
 
 @dataclass(frozen=True)
 class Votes:
-    """What a bottom-up election counted.
+    """The counts of a bottom-up election.
 
     Attributes:
         totals: (K,) votes for each row, over all layers (the paper's c).
@@ -52,7 +53,7 @@ def elect_bottom_up(layers: Sequence[Floats], clusters: int) -> Votes:
 
 
 def cast_ballots(rows: Floats, clusters: int) -> tuple[Floats, Floats]:
-    """One K-means a voter: the (K voters, K rows) votes as 0 and 1, and the (K,) clarity of each ballot."""
+    """Run one K-means per voter, and return the (K voters, K rows) votes, 0 or 1, and each ballot's clarity (K,)."""
     count = len(rows)
     clusters = min(max(clusters, 2), count - 1)
     votes, clarity = np.zeros((count, count)), np.zeros(count)
@@ -65,9 +66,9 @@ def cast_ballots(rows: Floats, clusters: int) -> tuple[Floats, Floats]:
 
 
 def cluster_rows(differences: Floats, voter: int, clusters: int) -> NDArray[np.integer]:
-    """The (K,) cluster labels of a K-means started from the voter, at zero, and from the rows farthest from it."""
+    """Return the (K,) labels of a K-means that starts from the voter, at zero, and from the rows farthest from it."""
     distances = np.linalg.norm(differences, axis=1)
-    distances[voter] = -np.inf  # the voter is a start already
+    distances[voter] = -np.inf  # the voter is already a start
     farthest = np.argsort(-distances, kind="stable")[: clusters - 1]
     start = differences[[voter, *farthest]]
     means = KMeans(clusters, init=start, n_init=1, tol=0, algorithm="lloyd", max_iter=300)
@@ -75,13 +76,13 @@ def cluster_rows(differences: Floats, voter: int, clusters: int) -> NDArray[np.i
 
 
 def scale_to_unit(scores: Floats) -> Floats:
-    """The scores scaled to [0, 1]; equal scores all weigh 1."""
+    """Scale the scores to [0, 1]; equal scores all become 1."""
     spread = scores.max() - scores.min()
     return (scores - scores.min()) / spread if spread else np.ones_like(scores)
 
 
 def choose_selectees(totals: Floats, count: int) -> list[int]:
-    """The rows with most votes, most first; totals equal to 1e-9 tie, and ties go to the lower index."""
+    """Return the rows with the most votes, most first; totals within 1e-9 tie, and ties go to the lower index."""
     order = np.argsort(-np.round(totals, 9), kind="stable")
     return [int(row) for row in order[:count]]
 
@@ -105,16 +106,16 @@ class VAE(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def encode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the latent vectors, each (b, latent), of (b, width) inputs."""
+        """Return the mean and log variance of the latent vectors, each (b, latent), for (b, width) inputs."""
         hidden = self.encoder(inputs)
         return self.mean(hidden), self.log_variance(hidden)
 
     def sample(self, mean: Tensor, log_variance: Tensor) -> Tensor:
-        """Latent vectors drawn from that normal distribution."""
+        """Sample latent vectors from that normal distribution."""
         return mean + torch.randn(mean.shape, generator=self.generator) * torch.exp(log_variance / 2)
 
     def loss(self, inputs: Tensor) -> Tensor:
-        """Squared error plus divergence from the unit normal, both summed over the batch (the paper's J)."""
+        """Return squared error plus divergence from the unit normal, both summed over the batch (the paper's J)."""
         mean, log_variance = self.encode(inputs)
         outputs = self.decoder(self.sample(mean, log_variance))
         divergence = -0.5 * torch.sum(1 + log_variance - mean**2 - log_variance.exp())
@@ -122,7 +123,7 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def error(self, difference: Tensor) -> float:
-        """Summed squared error of one (width,) difference, averaged over latent samples."""
+        """Return the summed squared error of one (width,) difference, averaged over latent samples."""
         inputs = torch.sigmoid(difference)[None]
         mean, log_variance = self.encode(inputs)
         outputs = [self.decoder(self.sample(mean, log_variance)) for _ in range(LATENT_SAMPLES)]
@@ -131,12 +132,12 @@ class VAE(nn.Module):
 
 
 def compute_differences(rows: Tensor) -> Tensor:
-    """The (n (n - 1), d) differences of every row to every other (the paper's U)."""
+    """Return the (n (n - 1), d) differences between every row and every other (the paper's U)."""
     return torch.stack([rows[i] - rows[j] for i in range(len(rows)) for j in range(len(rows)) if i != j])
 
 
 def train_vae(vae: VAE, differences: Tensor, epochs: int) -> None:
-    """Fit the auto-encoder to these differences, with an optimiser that knows nothing of earlier calls."""
+    """Fit the auto-encoder to these differences, with a new optimiser at each call."""
     inputs = torch.sigmoid(differences)
     optimizer = torch.optim.Adam(vae.parameters(), lr=1e-3)
     for _ in range(epochs):
@@ -147,13 +148,13 @@ def train_vae(vae: VAE, differences: Tensor, epochs: int) -> None:
 
 
 def score_candidate(vae: VAE, elected: Tensor, candidate: Tensor) -> float:
-    """How badly a candidate's differences to the elected rows, in both directions, are reconstructed."""
+    """Return the reconstruction error of a candidate's differences to the elected rows, in both directions."""
     differences = [sign * (row - candidate) for row in elected for sign in (1, -1)]
     return sum(vae.error(difference) for difference in differences) / len(differences)
 
 
 def grow_elected(count: int, first: Sequence[int], target: int, step: int, score: Score) -> list[int]:
-    """Elect the `step` rows of lowest score, again and again, until `target` of `count` rows are elected."""
+    """Elect the `step` rows with the lowest scores, repeatedly, until `target` of `count` rows are elected."""
     elected, target = list(first), min(target, count)
     while len(elected) < target:
         candidates = [row for row in range(count) if row not in elected]
@@ -174,7 +175,7 @@ def elect_top_down(
     hidden: int = 256,
     latent: int = 64,
 ) -> list[int]:
-    """Grow the selectees to `target` of the (K, d) rows; returns who is elected, in the order of election."""
+    """Grow the selectees to `target` of the (K, d) rows, and return the elected rows in the order of election."""
     vae = VAE(rows.shape[1], hidden, latent, generator)
     train_vae(vae, compute_differences(rows[list(first)]), first_epochs)
 

@@ -1,1 +1,1 @@
-"""Why are the defaults what they are?"""
+"""Benchmarks that justify the default settings."""

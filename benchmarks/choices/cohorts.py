@@ -1,9 +1,9 @@
-"""Whole federations of few sites, with several settings of Snowball: what holds where the paper never looked.
+"""Runs federations of few sites, which the paper does not cover, with several settings of Snowball.
 
     python -m benchmarks.choices.cohorts > benchmarks/results/cohorts.json
 
-Every site takes part in every round. MNIST sample, quarter-size CNN, 120 examples a site on average, two local epochs,
-20 rounds, 30 % of an infected site's examples poisoned (CBA), three seeds.
+Every site takes part in every round. MNIST sample, quarter-size CNN, 120 examples per site on average, two local
+epochs, 20 rounds, 30 % of an infected site's examples poisoned (CBA), three seeds.
 """
 
 import json
@@ -20,7 +20,7 @@ from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
 
-SITES = {4: 1, 5: 1, 6: 1, 8: 2, 10: 2, 15: 3, 20: 2}  # and how many of them are infected
+SITES = {4: 1, 5: 1, 6: 1, 8: 2, 10: 2, 15: 3, 20: 2}  # number of sites: number of infected sites
 SEEDS = (1, 2, 3)
 DEFENSES: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
@@ -33,7 +33,7 @@ DEFENSES: dict[str, dict[str, Any]] = {
 
 
 def list_cases() -> Iterator[tuple[int, str, int]]:
-    """Sites, defense and seed of every run; clusters need more sites than there are of them."""
+    """Yield the sites, defense and seed of every run; the number of clusters must be below the number of sites."""
     for sites in SITES:
         for name, settings in DEFENSES.items():
             if settings.get("clusters", 0) < sites:
@@ -41,7 +41,7 @@ def list_cases() -> Iterator[tuple[int, str, int]]:
 
 
 def run_case(case: tuple[int, str, int]) -> dict[str, Any]:
-    """One run's headline."""
+    """Run one case, and return its headline."""
     torch.set_num_threads(1)
     sites, name, seed = case
     settings = {
@@ -61,7 +61,7 @@ def run_case(case: tuple[int, str, int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run every case on two processes and print all headlines."""
+    """Run every case on two processes, and print all headlines."""
     with get_context("forkserver").Pool(2) as pool:
         results = []
         for result in pool.imap(run_case, list(list_cases())):

@@ -1,11 +1,15 @@
-"""What the defaults were decided by: elections over real rounds, counted against the truth.
+"""Measures the elections that the defaults are based on: real rounds, compared with the truth.
 
     python -m benchmarks.inputs.rounds FOLDER
     python -m benchmarks.choices.defaults FOLDER > benchmarks/results/defaults.json
 
-Five tables. For each floor of a ballot's weight: infected among the selectees, and selectees that are others than
-without a floor. For each number of clusters: infected among the selectees. Infected among the
-selectees round by round. How many clusters the Gap statistic finds. For each judge: error rates after both elections.
+It fills five tables:
+
+- for each floor of a ballot's weight: infected selectees, and selectees that differ from those without a floor;
+- for each number of clusters: infected selectees;
+- infected selectees, round by round;
+- the number of clusters that the Gap statistic finds;
+- for each judge: error rates after both elections.
 """
 
 import json
@@ -27,18 +31,18 @@ CLUSTERS: tuple[int | Literal["gap"], ...] = (2, 3, 4, 6, 8, 11, 15, "gap")
 JUDGES = ("distance", "vae-span", "vae")
 SEEDS = range(6)
 JUDGED = (4, 8, 9, 20)
-"""Rounds that the judges are compared in: the published one takes a minute each."""
+"""Rounds in which the judges are compared: the published one takes a minute for each."""
 
 
 def elect_rounds(rounds: list[Round], defense: SnowballMinus) -> Tensor:
-    """Who is elected, all rounds in a row; the number of clusters, if it is to be found, is the first round's."""
+    """Return the elected clients of all rounds in a row; a number of clusters to be found is the first round's."""
     state = defense(rounds[0].updates, Context(round=1)).state
     verdicts = [defense(taken.updates, Context(round=taken.number, state=state)) for taken in rounds]
     return torch.cat([verdict.elected for verdict in verdicts])
 
 
 def count_errors(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
-    """How many of the elected are infected, and both error rates."""
+    """Count the elected and the infected among them, and compute both error rates."""
     infected = torch.cat([taken.infected for taken in rounds])
     false_positive, false_negative = compute_error_rates(infected.tolist(), chosen.tolist())
     found = {"infected": int((chosen & infected).sum()), "of": int(chosen.sum())}
@@ -46,7 +50,7 @@ def count_errors(rounds: list[Round], chosen: Tensor) -> dict[str, Any]:
 
 
 def compare_floors(rounds: list[Round]) -> dict[str, Any]:
-    """The bottom-up election with each floor, and how many selectees are others than with none."""
+    """Hold the bottom-up election with each floor, and count the selectees that differ from those without a floor."""
     chosen = {floor: elect_rounds(rounds, SnowballMinus(ballot_floor=floor)) for floor in FLOORS}
     return {
         str(floor): count_errors(rounds, mask) | {"changed": int((mask & ~chosen[0.0]).sum())}
@@ -55,7 +59,7 @@ def compare_floors(rounds: list[Round]) -> dict[str, Any]:
 
 
 def compare_clusters(rounds: list[Round]) -> dict[str, Any]:
-    """The bottom-up election with each number of clusters that there are updates enough for."""
+    """Hold the bottom-up election with each number of clusters for which there are enough updates."""
     possible = [number for number in CLUSTERS if number == "gap" or number < len(rounds[0].updates)]
     return {
         str(number): count_errors(rounds, elect_rounds(rounds, SnowballMinus(clusters=number))) for number in possible
@@ -63,18 +67,18 @@ def compare_clusters(rounds: list[Round]) -> dict[str, Any]:
 
 
 def count_by_round(rounds: list[Round]) -> dict[str, Any]:
-    """The bottom-up election with the defaults, round by round."""
+    """Hold the bottom-up election with the defaults, round by round."""
     masks = elect_rounds(rounds, SnowballMinus()).split(len(rounds[0].updates))
     return {str(taken.number): count_errors([taken], mask) for taken, mask in zip(rounds, masks, strict=True)}
 
 
 def find_clusters(rounds: list[Round]) -> list[int]:
-    """How many clusters the Gap statistic finds in the first round, with several seeds."""
+    """Return the number of clusters that the Gap statistic finds in the first round, for several seeds."""
     return [int(SnowballMinus()(rounds[0].updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in SEEDS]
 
 
 def compare_judges(rounds: list[Round]) -> dict[str, Any]:
-    """Both elections, the second by each judge."""
+    """Hold both elections, the second with each judge."""
     chosen = [taken for taken in rounds if taken.number in (1, *JUDGED)]
     later = [taken for taken in rounds if taken.number in JUDGED]
     masks = {judge: elect_rounds(chosen, Snowball(judge=judge, grow_after=1)) for judge in JUDGES}
@@ -92,7 +96,7 @@ TABLES: dict[str, Callable[[list[Round]], Any]] = {
 
 
 def main(folder: Path) -> None:
-    """Fill the tables from every world that is there; the judges' from the large ones."""
+    """Fill the tables from every world in the folder, the judges' table from the large ones."""
     torch.set_num_threads(1)
     results: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
     for world in WORLDS:

@@ -1,4 +1,4 @@
-"""What the Gap statistic finds in stored rounds, by each range and rule.
+"""Counts the clusters that the Gap statistic finds in stored rounds, for each range and rule.
 
 python -m benchmarks.choices.gap          (half a minute)
 """
@@ -20,20 +20,20 @@ SEEDS = range(6)
 
 
 def read_round(name: str) -> Updates:
-    """The voting layers of a round of tests/golden."""
+    """Read the voting layers of a round of tests/golden."""
     prefix = f"{name}/layer/"
     tensors = {key: tensor for key, tensor in load_file(GOLDEN).items() if key.startswith(prefix)}
     return Updates.from_layers({key.removeprefix(prefix): tensor for key, tensor in tensors.items()})
 
 
 def find_clusters(updates: Updates, least: int, most: int, rule: GapRule, seeds: Sequence[int] = SEEDS) -> list[float]:
-    """The clusters that each seed finds."""
+    """Return the number of clusters found with each seed."""
     defense = SnowballMinus(gap_from=least, gap_to=most, gap_rule=rule)
     return [float(defense(updates, Context(round=1, seed=seed)).facts["clusters"]) for seed in seeds]
 
 
 def main() -> None:
-    """Print a line for every round, range and rule."""
+    """Print one line per round, range and rule."""
     with use_one_thread():
         for name in ROUNDS:
             for least, most in RANGES:

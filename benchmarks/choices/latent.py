@@ -1,18 +1,18 @@
-"""How well Snowball's VAE tells infected updates from benign ones, taught updates or differences between them.
+"""Measures how well Snowball's VAE separates infected from benign updates, trained on updates or on differences.
 
     python -m benchmarks.choices.latent > benchmarks/results/latent.json
 
-takes two rounds: MNIST, of the preset cpu/mnist with the paper's 100 rounds, the last one without a top-down election,
-and a harder one, Fashion-MNIST, which is stored in tests/golden. In each it trains the package's VAE on the updates of
-the selectees, and another one on the differences between these.
+It takes two rounds. One is MNIST, from the preset cpu/mnist with the paper's 100 rounds: the last round without a
+top-down election. The other is harder: Fashion-MNIST, stored in tests/golden. In each round it trains the package's
+VAE on the updates of the selectees, and another VAE on the differences between them.
 
-- Input: `vae` is the published judge's, the logistic function of updates or differences; `vae-span` has these scaled to
+- Input: `vae` is the published judge's, the logistic function of updates or differences; `vae-span` scales these to
   unit mean square.
-- Learned: `updates`; `differences`; and `updates, more steps`, since 5 selectees have 20 differences and a VAE takes
-  three times the steps an epoch on these.
+- Learned: `updates`; `differences`; and `updates, more steps`, because 5 selectees have 20 differences, on which a VAE
+  takes three times as many steps per epoch.
 - AUC, the chance that an infected candidate scores higher than a benign one: by `code`, the distance of its code from
-  the mean code of what was learned; by `error`, that of reconstruction; or, with no VAE at all, by the mean squared
-  `distance` to the selectees. What is learned on differences scores a candidate by its mean over the selectees.
+  the mean code of the training data; by `error`, its reconstruction error; or, without a VAE, by `distance`, the mean
+  squared distance to the selectees. A VAE trained on differences scores a candidate by its mean over the selectees.
 """
 
 import json
@@ -43,7 +43,7 @@ from snowball.updates import Updates
 
 ASSIGNMENTS = ("rounds=100",)
 LAST, WORKERS, REPEATS = 25, 1, 5
-"""The round, the processes that train clients, and the VAEs that each AUC is measured with."""
+"""The round, the number of worker processes, and the number of VAEs per AUC."""
 
 STORED = "fashion-cba/9"
 CLUSTERS = 11
@@ -83,7 +83,7 @@ def simulate_round(last: int, assignments: Sequence[str]) -> Round:
 
 
 def read_stored_round(name: str) -> Round:
-    """A round of tests/golden, with the selectees that the paper's settings elect."""
+    """Read a round of tests/golden, with the selectees that the paper's settings elect."""
     tensors = load_file(GOLDEN)
     prefix, infected = f"{name}/layer/", tensors[f"{name}/infected"]
     layers = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
@@ -93,7 +93,7 @@ def read_stored_round(name: str) -> Round:
 
 
 def train_vae(taken: Round, judge: str, learned: str, settings: VAESettings, repeat: int) -> tuple[VAE, Tensor, Tensor]:
-    """A VAE, what it has learned (m, d), and what there is to score of each candidate (c, s, d)."""
+    """Return a trained VAE, its training data (m, d), and the inputs to score for each candidate (c, s, d)."""
     rng = stream(0, "latent", judge, learned, repeat)
     made = JUDGES[judge](taken.updates, taken.updates.layout.names, settings, rng)
     rows, vae = made.rows, made.vae  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def train_vae(taken: Round, judge: str, learned: str, settings: VAESettings, rep
 
 
 def measure_vaes(taken: Round, judge: str, learned: str, settings: VAESettings, repeats: int = REPEATS) -> Case:
-    """How well several VAEs tell infected candidates from benign ones."""
+    """Measure how well several VAEs separate infected from benign candidates."""
     infected = taken.infected[~taken.selectees]
     by_code, by_error = [], []
     for repeat in range(repeats):
@@ -120,19 +120,19 @@ def measure_vaes(taken: Round, judge: str, learned: str, settings: VAESettings, 
 
 
 def compute_auc(infected: Tensor, scores: Tensor) -> float:
-    """The chance that an infected candidate scores higher than a benign one."""
+    """Return the chance that an infected candidate scores higher than a benign one."""
     return float(roc_auc_score(infected.numpy(), scores.numpy()))
 
 
 def measure_distance(taken: Round) -> float:
-    """The AUC of the mean squared distance to the selectees."""
+    """Return the AUC of the mean squared distance to the selectees."""
     rows = taken.updates.values.double()
     apart = torch.cdist(rows[~taken.selectees], rows[taken.selectees]).square().mean(1)
     return compute_auc(taken.infected[~taken.selectees], apart)
 
 
 def measure_round(taken: Round, settings: VAESettings, repeats: int = REPEATS) -> dict[str, Any]:
-    """All that is measured of a round."""
+    """Take all measurements of a round."""
     return {
         "clients": len(taken.infected),
         "infected": int(taken.infected.sum()),
@@ -144,7 +144,7 @@ def measure_round(taken: Round, settings: VAESettings, repeats: int = REPEATS) -
 
 
 def measure_rounds() -> dict[str, dict[str, Any]]:
-    """Both rounds, where each is from and what is measured of it."""
+    """Measure both rounds, and describe the origin of each."""
     settings = VAESettings()
     with use_one_thread():
         played, kept = simulate_round(LAST, ASSIGNMENTS), read_stored_round(STORED)

@@ -1,11 +1,11 @@
-"""Does the published VAE rank candidates as their distance to the elected does, on every data set?
+"""Compares the published VAE's ranking of candidates with that by distance to the elected, on every data set.
 
     SNOWBALL_DATA=... python -m benchmarks.choices.ranking > benchmarks/results/ranking.json
 
-Two rounds of each preset cpu/..., whose model moves on by its benign updates alone. The bottom-up election is the
-paper's; `correlation` is Spearman's, of the scores that both judges give the candidates in the first step of the
-top-down election; `same` is how many updates both have elected in the end, out of `elected`, and `infected` how many
-infected ones are among those of each. The VAE is the preset's, in all its epochs.
+It takes two rounds of each preset cpu/..., whose model advances by benign updates alone. The bottom-up election is the
+paper's. `correlation` is Spearman's, between the scores that both judges give the candidates in the first step of the
+top-down election. `same` counts the updates that both judges elect in the end, out of `elected`, and `infected` counts
+the infected ones that each elects. The VAE is the preset's, with all its epochs.
 """
 
 import json
@@ -30,7 +30,7 @@ COMPARED: tuple[Literal["distance", "vae"], ...] = ("distance", "vae")
 
 
 def compare_judges(taken: Round, snowball: Snowball) -> dict[str, Any]:
-    """Both judges in the same round, after the same bottom-up election."""
+    """Run both judges in the same round, after the same bottom-up election."""
     updates, scores, elected = taken.updates, [], {}
     for name in COMPARED:
         verdict = replace(snowball, judge=name, grow_after=0)(updates, Context(round=1))
@@ -48,7 +48,7 @@ def compare_judges(taken: Round, snowball: Snowball) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Compare on every data set."""
+    """Compare the judges on every data set."""
     cases = []
     for preset in (name for name in describe_presets() if name.startswith("cpu/")):
         snowball = load_experiment(preset).defense.build()

@@ -1,12 +1,13 @@
-"""Why do infected updates win seats on CIFAR-10 at the size for two cores? One thing is changed at a time.
+"""Why do infected updates win seats on CIFAR-10 at the size for two cores? Each case changes one thing.
 
     SNOWBALL_DATA=... python -m benchmarks.choices.seats [--only CASE]
 
-Rounds of the preset cpu/cifar10, whose model moves on by its benign updates alone, so that nobody has won yet. In each
-the paper's bottom-up election is held: `infected` counts infected updates among the `selectees`, `share` is that of
-infected updates in the round, which chance would give them. `between` is the mean distance of an infected update to a
-benign one, over that of two benign ones: where it is 1, infected updates lie among the others; `together` is that of
-two infected ones. All is in benchmarks/results/seats.json; with --only, one case is played and the others are kept.
+It takes rounds of the preset cpu/cifar10, whose model advances by benign updates alone, so that no attacker has won
+yet. In each round it holds the paper's bottom-up election. `infected` counts infected updates among the `selectees`;
+`share` is the share of infected updates in the round, which is what chance would elect. `between` is the mean distance
+between an infected and a benign update, divided by that between two benign ones: at 1, infected updates lie among the
+others. `together` is the same for two infected updates. All results are in benchmarks/results/seats.json; with --only,
+one case runs and the others are kept.
 """
 
 import argparse
@@ -28,7 +29,7 @@ EARLY = (2, 4, 8, 12, 16, 20)
 
 
 class Case(NamedTuple):
-    """A preset, what is changed in it, and the rounds that are looked at."""
+    """A preset, the changes to it, and the rounds to examine."""
 
     preset: str
     changes: tuple[str, ...] = ()
@@ -43,11 +44,11 @@ CASES = {
     "mild label skew": Case("cpu/cifar10", ("data.alpha=10",)),
     "MNIST": Case("cpu/mnist"),
 }
-"""By what a case is called."""
+"""Cases by name."""
 
 
 def count_seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
-    """The bottom-up election of a round, and how its updates lie."""
+    """Hold the bottom-up election of a round, and measure the distances between its updates."""
     elect = SnowballMinus(snowball.clusters, first_share=snowball.first_share, ballot_floor=snowball.ballot_floor)
     elected = elect(taken.updates, Context(round=1)).elected
     means = measure_distances(taken.updates.products(), taken.infected.tolist())
@@ -62,7 +63,7 @@ def count_seats(taken: Round, snowball: Snowball) -> dict[str, Any]:
 
 
 def run_case(name: str) -> dict[str, Any]:
-    """The elections of a case."""
+    """Hold the elections of a case."""
     preset, changes, rounds = CASES[name]
     tensors = capture_rounds(load_experiment(preset, ["defense.name=ideal", *changes]), rounds)
     with use_one_thread():
@@ -73,7 +74,7 @@ def run_case(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Play every case, or one."""
+    """Run every case, or one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=CASES, help="play this one and keep the others")
     only = parser.parse_args().only

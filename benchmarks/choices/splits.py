@@ -1,4 +1,4 @@
-"""How the two Dirichlet partitions split MNIST among 200 clients: `python -m benchmarks.choices.splits`."""
+"""Describes how the two Dirichlet partitions split MNIST among 200 clients: `python -m benchmarks.choices.splits`."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ CLIENTS, SEEDS = 200, range(3)
 
 
 def describe_split(parts: Parts, labels: torch.Tensor) -> tuple[float, float, float]:
-    """Mean label entropy in nats, mean classes per client, and the standard deviation of the clients' sizes."""
+    """Return the mean label entropy in nats, the mean classes per client, and the standard deviation of their sizes."""
     counts = np.array([labels[part].bincount(minlength=10).numpy() for part in parts])
     shares = counts / counts.sum(1, keepdims=True)
     entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(1)
@@ -19,7 +19,7 @@ def describe_split(parts: Parts, labels: torch.Tensor) -> tuple[float, float, fl
 
 
 def main() -> None:
-    """Print a line for each partition, alpha and seed."""
+    """Print one line per partition, alpha and seed."""
     labels = load_dataset("mnist").train.labels
     for name in ("niid-bench", "dirichlet-plain"):
         for alpha in (0.5, 1.0):

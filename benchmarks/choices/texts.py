@@ -1,8 +1,8 @@
-"""What becomes of the texts of Sent140: where they end, and how the published tokeniser cuts them.
+"""Measures the texts of Sent140: where they end, and how the published tokeniser splits them.
 
     python -m benchmarks.choices.texts > benchmarks/results/texts.json
 
-Measured are the copies in $SNOWBALL_DATA.
+It reads the copies in $SNOWBALL_DATA.
 """
 
 import json
@@ -20,7 +20,7 @@ SETS, PARTS = ("sent140", "sent140-users"), ("train", "test")
 
 
 def measure_set(name: str) -> list[Case]:
-    """Both splits of a set."""
+    """Measure both splits of a set."""
     datasets = [load_dataset(name, tokeniser) for tokeniser in TOKENISERS]
     location = locate_dataset(name)
     assert location is not None
@@ -34,22 +34,22 @@ def measure_set(name: str) -> list[Case]:
 
 
 def compute_moved_share(split: Split) -> float:
-    """The share of texts whose last word is not the last that has a vector."""
+    """Return the share of texts whose last word differs from the last word that has a vector."""
     return float((find_ends(split.inputs != NO_WORD) != find_ends(split.inputs > NO_WORD)).double().mean())
 
 
 def find_ends(is_word: Tensor) -> Tensor:
-    """(n,) where texts end, of which is_word (n, 25) says where a word is; 0 in a text of none."""
+    """Return the end (n,) of each text, given a mask of words is_word (n, 25); 0 for a text without words."""
     return (torch.arange(is_word.shape[1]) * is_word).amax(1)
 
 
 def compute_found_share(split: Split) -> float:
-    """The share of words that have a vector."""
+    """Return the share of words that have a vector."""
     return int((split.inputs > NO_WORD).sum()) / int((split.inputs != NO_WORD).sum())
 
 
 def compare_tokenisers(texts: Sequence[str]) -> Case:
-    """Words a text by each tokeniser, the share of texts with other words, and of those with another number of them."""
+    """Return words per text by each tokeniser, and the shares of texts with other words and another number of words."""
     cut = [[split(text) for split in TOKENISERS.values()] for text in texts]
     words = [sum(map(len, cuts)) / len(texts) for cuts in zip(*cut, strict=True)]
     other = sum(ours != published for ours, published in cut) / len(texts)

@@ -1,1 +1,1 @@
-"""What benchmarks run on: rounds that were captured, rows and samples that are made up."""
+"""Inputs of benchmarks: captured rounds, and synthetic rows and samples."""

@@ -1,9 +1,9 @@
-"""Makes tests/golden/rounds.safetensors: a few real rounds, and what the plain method elects in them.
+"""Writes tests/golden/rounds.safetensors: a few real rounds, and the clients that the plain method elects in them.
 
     python -m benchmarks.inputs.rounds FOLDER && python -m benchmarks.inputs.golden FOLDER
 
-Votes and elected come from `baselines/reference.py`, which shares no code with the package: scikit-learn, voter by
-voter.
+Votes and elected clients come from `baselines/reference.py`, which shares no code with the package: scikit-learn,
+voter by voter.
 """
 
 import sys
@@ -21,7 +21,7 @@ CHOSEN = {"mnist-cba": (1, 6, 20), "mnist-k20-4-s1": (1, 12), "fashion-cba": (9,
 
 
 def main(folder: Path) -> None:
-    """Choose the rounds, judge them the plain way, store both."""
+    """Choose the rounds, judge them with the plain method, and store both."""
     kept: dict[str, torch.Tensor] = {}
     for world, numbers in CHOSEN.items():
         for taken in read_rounds(folder / f"{world}.safetensors"):

@@ -1,7 +1,7 @@
-"""Real rounds to decide by: updates of clients that really trained, with the truth about who is infected.
+"""Captures real rounds for the other benchmarks: updates of trained clients, with the truth about who is infected.
 
-The model moves on by its benign updates alone (`ideal`), so that every election sees the same rounds. Kept are the
-layers that vote by default, as float32, one safetensors file a world.
+The model advances by its benign updates alone (`ideal`), so that every election sees the same rounds. Each world has
+one safetensors file with the layers that vote by default, as float32.
 
     python -m benchmarks.inputs.rounds FOLDER [WORLD ...]
 """
@@ -27,7 +27,7 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class World:
-    """One federation to take rounds from."""
+    """A federation to capture rounds from."""
 
     data: str
     model: str
@@ -42,7 +42,7 @@ class World:
     seed: int = 1
 
     def settings(self) -> dict[str, object]:
-        """The settings of the run that the rounds are taken from."""
+        """The settings of the run that the rounds come from."""
         data = {"name": self.data, "clients": self.clients, "partition": "dirichlet-plain", "alpha": self.alpha}
         return {
             "seed": self.seed,
@@ -85,7 +85,7 @@ WORLDS = {
 
 @dataclass(frozen=True)
 class Round:
-    """A round's updates, in the voting layers, and who of them is infected."""
+    """A round's updates in the voting layers, and a mask of the infected ones."""
 
     number: int
     updates: Updates
@@ -93,7 +93,7 @@ class Round:
 
 
 def capture_rounds(experiment: Experiment, rounds: Collection[int], workers: int = 2) -> dict[str, torch.Tensor]:
-    """Simulate up to the last of some rounds, and keep these as flat tensors named round/what."""
+    """Simulate up to the last of some rounds, and return these as flat tensors named round/what."""
     kept: dict[str, torch.Tensor] = {}
 
     def observe(updates: Updates, malicious: Sequence[bool], number: int) -> None:
@@ -114,7 +114,7 @@ def capture_rounds(experiment: Experiment, rounds: Collection[int], workers: int
 
 
 def parse_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
-    """The rounds that were captured, first to last."""
+    """Yield the captured rounds, first to last."""
     for number in sorted({int(name.split("/")[0]) for name in tensors}):
         prefix = f"{number}/layer/"
         layers = {name.removeprefix(prefix): tensors[name] for name in sorted(tensors) if name.startswith(prefix)}
@@ -125,7 +125,7 @@ def parse_rounds(tensors: Mapping[str, torch.Tensor]) -> Iterator[Round]:
 
 
 def read_rounds(file: Path) -> Iterator[Round]:
-    """The rounds of a world's file, first to last."""
+    """Yield the rounds of a world's file, first to last."""
     return parse_rounds(load_file(file))
 
 

@@ -1,5 +1,6 @@
-"""Rows that are made, not trained: a common direction, label skew in a few dimensions, noise, and one row in five moved
-by an offset that the infected share.
+"""Makes synthetic rows: a common direction, label skew in a few dimensions, and noise.
+
+One row in five is infected, and all infected rows share an offset.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 SEED = 0
 CLASSES = 10
 SCALE = 1e-2
-"""Standard deviation of a row's elements, roughly: that of a real round."""
+"""Standard deviation of a row's elements, roughly that of a real round."""
 
 
 def make_factors(clients: int) -> NDArray[np.float32]:
-    """(K, 12) what each client's row is a mix of: the common direction, its classes' share, the infected's offset."""
+    """Return (K, 12) mixing weights of each client's row: common direction, classes' share, offset of the infected."""
     generator = numpy_stream(SEED, "benchmark", "clients", clients)
     shares = generator.dirichlet(np.full(CLASSES, 0.5), clients) - 1 / CLASSES
     infected = np.arange(clients) >= clients - clients // 5
@@ -30,14 +31,14 @@ def make_factors(clients: int) -> NDArray[np.float32]:
 
 
 def make_columns(factors: NDArray[np.float32], width: int, generator: np.random.Generator) -> NDArray[np.float32]:
-    """(K, width) columns of all rows: the mixed directions and a little noise of each row's own."""
+    """Return (K, width) columns of all rows: the mixed directions, plus a little noise per row."""
     directions = generator.standard_normal((factors.shape[1], width), dtype=np.float32)
     noise = generator.standard_normal((len(factors), width), dtype=np.float32)
     return np.float32(SCALE) * (factors @ directions + np.float32(0.2) * noise)
 
 
 def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
-    """A round's rows, one (K, ...) tensor a layer."""
+    """Make a round's rows, one (K, ...) tensor per layer."""
     factors = make_factors(clients)
     generator = numpy_stream(SEED, "benchmark", "columns", clients)
     return {
@@ -47,6 +48,6 @@ def make_layers(clients: int, shapes: Shapes) -> dict[str, Tensor]:
 
 
 def make_updates(layers: Mapping[str, Tensor]) -> Updates:
-    """The rows as the package takes them, its Gram matrices not yet computed; ids sort as the rows do."""
+    """Convert the rows to the package's updates, without Gram matrices yet; ids sort as the rows do."""
     count = len(next(iter(layers.values())))
     return Updates.from_layers(layers, clients=[f"{row:06d}" for row in range(count)])

@@ -1,7 +1,7 @@
-"""What is trained in the benchmark of training: the paper's networks, on samples that every checkout has.
+"""Defines the workloads of the training benchmark: the paper's networks, on samples that every checkout has.
 
-Digits are those of the package; photographs and texts are made up, in the files that the package reads, so that worker
-processes find them by name. Nothing about a step's time depends on what they show.
+Digits are those of the package. Photographs and texts are synthetic, in the files that the package reads, so that
+worker processes find them by name. A step takes the same time whatever they show.
 """
 
 import csv
@@ -22,12 +22,12 @@ from snowball.sim.federation import Federation
 
 PHOTOGRAPHS, TEXTS, TESTS = 2_000, 8_000, 20
 WORDS, WIDTH = 1_000, 50
-"""Words that texts are made of, and numbers of a word's vector."""
+"""Number of distinct words in the texts, and the width of a word vector."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A network, what it learns from, and by how many clients of how many samples."""
+    """A network, its training data, the number of clients, and the samples of each."""
 
     model: str
     data: str
@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def experiment(self) -> Experiment:
-        """A round in which everybody trains and nobody attacks."""
+        """The experiment: one round in which every client trains and none attacks."""
         return Experiment.parse(
             {
                 "rounds": 1,
@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def seen(self) -> int:
-        """Samples that a round's training goes through, each as often as there are epochs."""
+        """Number of samples that a round's training processes, counted once per epoch."""
         return self.clients * self.samples * self.epochs
 
 
@@ -74,12 +74,12 @@ QUICK = {
 
 
 def make_samples(federation: Federation, split: Split, device: str = "cpu") -> TensorDataset:
-    """Samples that are ready to use, as torch's loaders take them."""
+    """Make samples that are ready to use, as torch's loaders take them."""
     return TensorDataset(federation.dataset.normalise(split.inputs).to(device), split.labels.to(device))
 
 
 def write_samples(folder: Path) -> None:
-    """Write photographs and texts into a folder, as the package wants to find them."""
+    """Write photographs and texts into a folder, in the layout that the package expects."""
     folder.mkdir(parents=True)
     rng = numpy_stream(0, "benchmark", "training")
     arrays: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def write_samples(folder: Path) -> None:
 
 
 def write_texts(path: Path, words: list[str], count: int, rng: np.random.Generator) -> None:
-    """A file of so many texts of random words, every other one positive."""
+    """Write a file of `count` texts of random words, every other one positive."""
     numbers = rng.integers(0, len(words), (count, WORDS_PER_TEXT))
     with gzip.open(path, "wt", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)

@@ -1,1 +1,1 @@
-"""Clocks, memory, arithmetic, and what a benchmark ran on."""
+"""Measures time, memory and arithmetic, and describes the machine."""

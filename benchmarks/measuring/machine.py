@@ -1,4 +1,4 @@
-"""What a benchmark ran on, and the memory it took."""
+"""Describes the machine that a benchmark runs on, and measures memory."""
 
 import os
 import platform
@@ -14,27 +14,27 @@ SAMPLE_SECONDS = 0.002
 
 
 def describe_machine() -> dict[str, str | int]:
-    """The machine and the versions that decide a time."""
+    """Return the machine and the versions that affect a time."""
     packages = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
     return {"cpu": read_processor_name(), "cores": os.cpu_count() or 1, "python": platform.python_version(), **packages}
 
 
 def read_processor_name() -> str:
-    """The processor's name, as the system gives it."""
+    """Return the processor's name, as the system reports it."""
     lines = PROCESSORS.read_text().splitlines() if PROCESSORS.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def measure_own_memory() -> dict[str, float]:
-    """MiB of memory this process holds: `RssAnon` its own, `VmRSS` with pages of mapped files; empty off Linux."""
+    """Return this process's memory in MiB: private (`RssAnon`) and with mapped files (`VmRSS`); empty off Linux."""
     lines = STATUS.read_text().splitlines() if STATUS.exists() else []
     fields = dict(line.split(":", 1) for line in lines)
     return {name: int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS") if name in fields}
 
 
 def measure_family_memory() -> float:
-    """MiB that this process and all that it started hold; what they share counts once. Zero off Linux."""
+    """Return the MiB of this process and its descendants, shared memory counted once; zero off Linux."""
     if not STATUS.exists():
         return 0.0
     parents = {int(entry.name): find_parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
@@ -45,7 +45,7 @@ def measure_family_memory() -> float:
 
 
 def find_parent(process: Path) -> int:
-    """Who started a process; nobody where it has ended."""
+    """Return the id of a process's parent, or 0 if the process has ended."""
     try:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -53,7 +53,7 @@ def find_parent(process: Path) -> int:
 
 
 def measure_proportional_memory(pid: int) -> float:
-    """MiB that a process holds, its part of what it shares with others."""
+    """Return the MiB that a process holds, including its part of shared memory."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ class PeakMemory:
     """Watches how far this process's memory grows while a block runs.
 
     Attributes:
-        growth: MiB above the start, at most, under the names of what is read.
+        growth: the largest growth in MiB since the start, by the name of each reading.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class PeakMemory:
 
     @property
     def peak(self) -> dict[str, float]:
-        """The most there was."""
+        """The highest readings so far."""
         return {name: self._start[name] + grown for name, grown in self.growth.items()}
 
     def _sample(self) -> None:
         done = False
         while not done:
-            done = self._done.wait(self._pause)  # once more after the block, for what it left behind
+            done = self._done.wait(self._pause)  # once more after the block, to see what it left behind
             for name, now in self._read().items():
                 self.growth[name] = max(self.growth.get(name, 0.0), now - self._start[name])

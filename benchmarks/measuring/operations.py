@@ -1,7 +1,7 @@
-"""How much arithmetic a step of training is, and how much of it a machine can do.
+"""Counts the arithmetic of a training step, and measures how much arithmetic a machine can do.
 
-Counted are the multiplications and additions of convolutions, dense and recurrent layers, as
-torch.utils.flop_counter does; it is the network's need, not what a program spends on it.
+It counts multiplications and additions of convolutions, dense and recurrent layers, as torch.utils.flop_counter does:
+what the network needs, not what a program spends on it.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 SIZES = (128, 256, 384, 512, 1024)
-"""Sides of the square matrices whose product is timed: which suits a machine best depends on its caches."""
+"""Sides of the square matrices whose product is timed: the best one depends on the machine's caches."""
 
 PEAK_SECONDS = 0.05
-"""Time for each size: the best of what fits."""
+"""Seconds per size: the fastest product within them counts."""
 
 
 def count_step_operations(model: nn.Module, inputs: Tensor) -> int:
-    """Floating operations of a step of training on a batch: forward, and the gradients that SGD needs."""
+    """Count the floating-point operations of a training step on a batch: the forward pass and SGD's gradients."""
     counted: list[int] = []
 
     def count(module: nn.Module, given: tuple[Any, ...], result: Any) -> None:
@@ -34,20 +34,20 @@ def count_step_operations(model: nn.Module, inputs: Tensor) -> int:
 
 
 def count_dense(layer: nn.Module, given: Tensor, result: Tensor) -> int:
-    """Every output is a product with its weights; both gradients cost as much, and nobody asks for that of samples."""
+    """Count one product per output, and as much for each gradient; the samples need no gradient."""
     assert isinstance(layer, nn.Linear | nn.Conv2d)
     forward = 2 * result.numel() * layer.weight[0].numel()
     return (3 if given.requires_grad else 2) * forward
 
 
 def count_recurrent(layer: nn.Module, given: Tensor, _: Any) -> int:
-    """Three gates a token and direction, of the word and of the state; the first state is zero, and needs no gradient.
+    """Count three gates per token and direction, of the word and of the state.
 
-    The gradient of the words is taken to be one that nobody asks for.
+    The first state is zero and needs no gradient. The gradient of the words is assumed not to be needed.
     """
     assert isinstance(layer, nn.GRU)
     rows, tokens, width = given.shape
-    state = 2 * 2 * rows * 3 * layer.hidden_size * layer.hidden_size  # both directions, a token
+    state = 2 * 2 * rows * 3 * layer.hidden_size * layer.hidden_size  # both directions, per token
     words = 2 * 2 * rows * 3 * layer.hidden_size * width
     return tokens * 2 * words + (3 * tokens - 1) * state
 
@@ -60,7 +60,7 @@ COUNTS: dict[type[nn.Module], Callable[[nn.Module, Tensor, Any], int]] = {
 
 
 def measure_peak(device: str = "cpu", seconds: float = PEAK_SECONDS) -> float:
-    """Floating operations a second of the best product of float32 matrices, on one thread."""
+    """Return the floating-point operations per second of the best float32 matrix product, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -70,7 +70,7 @@ def measure_peak(device: str = "cpu", seconds: float = PEAK_SECONDS) -> float:
 
 
 def measure_product_rate(size: int, device: str, seconds: float) -> float:
-    """Floating operations a second of the fastest of several products of one size."""
+    """Return the floating-point operations per second of the fastest of several products of one size."""
     left, right = torch.rand(size, size, device=device), torch.rand(size, size, device=device)
     result, best = torch.empty_like(left), float("inf")
     ends = perf_counter() + seconds
@@ -84,6 +84,6 @@ def measure_product_rate(size: int, device: str, seconds: float) -> float:
 
 
 def wait_for_device(device: str) -> None:
-    """Wait until a GPU has done what it was asked for."""
+    """Wait until a GPU has finished its work."""
     if device != "cpu":
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Benchmarks in a process of their own."""
+"""Runs benchmarks in separate processes."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from benchmarks.files import ROOT
 
 
 def run_module(module: str, *arguments: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Run a module of this package in a new process, and return what it prints."""
+    """Run a module of this package in a new process, and return its output."""
     paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     environment = {**environment, "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,4 +1,4 @@
-"""Times, and the line of a result that they become."""
+"""Measures times, and formats them as cases of a result."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def time_fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int) -> tuple[float, R]:
-    """Seconds of the fastest of several runs, and what it returned; preparing each is not counted."""
+    """Return the seconds of the fastest of several runs, and its return value; preparation is not counted."""
     runs = []
     for _ in range(repeats):
         prepared = prepare()
@@ -26,7 +26,7 @@ def time_fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int)
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Everything inside computes on one thread, torch and NumPy alike."""
+    """Compute everything inside on one thread, in torch and NumPy alike."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -37,13 +37,13 @@ def use_one_thread() -> Iterator[None]:
 
 
 def make_case(name: str, seconds: float, reference_seconds: float | None, **facts: Any) -> Case:
-    """One line of the result."""
+    """Make one case of the result."""
     ratio = None if reference_seconds is None else reference_seconds / seconds
     return {"name": name, "seconds": seconds, "reference_seconds": reference_seconds, "ratio": ratio, **facts}
 
 
 def format_cases(cases: list[Case]) -> str:
-    """The cases for people to read: a line each, further facts at its end."""
+    """Format the cases for people: one line each, further facts at its end."""
     head = ("name", "seconds", "reference_seconds", "ratio")
     width = max(len(case["name"]) for case in cases) + 2
     lines = [f"{'case':<{width}}{'seconds':>10}{'reference':>11}{'ratio':>9}"]
@@ -55,7 +55,7 @@ def format_cases(cases: list[Case]) -> str:
 
 
 def format_fact(fact: Any) -> str:
-    """A fact with as many digits as people read."""
+    """Format a fact with as many digits as people read."""
     if isinstance(fact, dict):
         return ", ".join(f"{key} {format_fact(value)}" for key, value in fact.items())
     return f"{fact:.4g}" if isinstance(fact, float) else str(fact)

@@ -1,1 +1,1 @@
-"""How fast is it, how much memory does it take, and how do both grow?"""
+"""Benchmarks of speed and memory, and of how both grow."""

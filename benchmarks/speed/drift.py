@@ -1,9 +1,9 @@
-"""Whether a newer measurement is slower than an older one: the ratios of cases of the same name, side by side.
+"""Checks whether a newer measurement is slower than an older one, by the ratios of cases with the same name.
 
     python -m benchmarks.speed.drift OLD.json NEW.json
 
-Ratios are compared, not seconds: they carry over from one machine to another. Exit code 1 says that one of them fell
-by more than a fifth, 2 that the files cannot be compared.
+It compares ratios, not seconds, because ratios carry over from one machine to another. Exit code 1 means that a ratio
+fell by more than a fifth, 2 that the files cannot be compared.
 """
 
 import json
@@ -28,17 +28,17 @@ class Drift(NamedTuple):
 
     @property
     def change(self) -> float:
-        """What was gained, as a share of what there was."""
+        """The gain, as a share of the old ratio."""
         return self.new / self.old - 1
 
     @property
     def is_slower(self) -> bool:
-        """Whether more was lost than is tolerated."""
+        """Whether the case lost more than is tolerated."""
         return self.change < -TOLERATED
 
 
 def read_ratios(path: Path) -> dict[str, float]:
-    """The ratio of each case of a result that has one."""
+    """Read the ratio of each case that has one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         ratios = {case["name"]: case["ratio"] for case in content["cases"] if case["ratio"] is not None}
@@ -51,7 +51,7 @@ def read_ratios(path: Path) -> dict[str, float]:
 
 
 def compare_ratios(old: Path, new: Path) -> list[Drift]:
-    """The cases that both files have, in the order of the newer one."""
+    """Return the cases that both files have, in the order of the newer one."""
     before, now = read_ratios(old), read_ratios(new)
     common = [Drift(name, before[name], ratio) for name, ratio in now.items() if name in before]
     if not common:
@@ -61,7 +61,7 @@ def compare_ratios(old: Path, new: Path) -> list[Drift]:
 
 
 def format_drifts(drifts: Sequence[Drift]) -> str:
-    """The comparison for people to read; who lost too much is marked."""
+    """Format the comparison for people, and mark the cases that lost too much."""
     width = max(len("case"), *(len(drift.name) for drift in drifts)) + 2
     lines = [f"{'case':<{width}}{'old':>10}{'new':>10}{'change':>9}"]
     for drift in drifts:
@@ -71,7 +71,7 @@ def format_drifts(drifts: Sequence[Drift]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare two files: the exit code."""
+    """Compare two files, and return the exit code."""
     try:
         if len(arguments) != 2:
             raise DataError(f"two files are compared, OLD.json and NEW.json, and {len(arguments)} were named")

@@ -1,8 +1,8 @@
 """Times the elections beside a plain implementation (baselines/reference.py), and checks that both elect the same.
 
-One process, and one thread unless a case says two. The cases of 50 rows are a real round, the fourth of the paper's
-MNIST setting, from tests/golden; larger ones are synthetic (inputs/synthetic.py). Every defense is timed beside FedAvg
-too (peers.py).
+One process, and one thread unless a case says two. The cases with 50 rows use a real round from tests/golden, the
+fourth of the paper's MNIST setting; larger ones are synthetic (inputs/synthetic.py). Every defense is also timed
+beside FedAvg (peers.py).
 
     python -m benchmarks.speed.elections [--quick]
 """
@@ -57,13 +57,13 @@ PAPER_CNN: Shapes = {
 
 
 def read_real_layers() -> dict[str, Tensor]:
-    """The 50 updates of a real round, in the first and last layer of the paper's CNN."""
+    """Read the 50 updates of a real round, in the first and last layer of the paper's CNN."""
     tensors = load_file(GOLDEN)
     return {name.removeprefix(REAL_ROUND): tensors[name] for name in sorted(tensors) if name.startswith(REAL_ROUND)}
 
 
 def write_rows(path: Path, clients: int, width: int) -> None:
-    """A file of (K, width) float32 rows, larger than memory needs to be."""
+    """Write a file of (K, width) float32 rows, block by block: the rows need not fit in memory."""
     factors, block = make_factors(clients), 100_000
     generator = numpy_stream(SEED, "benchmark", "file", clients)
     rows = np.memmap(path, np.float32, "w+", shape=(clients, width))
@@ -73,16 +73,16 @@ def write_rows(path: Path, clients: int, width: int) -> None:
     rows.flush()
 
 
-# What is timed
+# Timed work
 
 
 def elect_bottom_up(updates: Updates) -> Ballots:
-    """The package's bottom-up election, Gram matrices included."""
+    """Hold the package's bottom-up election, including its Gram matrices."""
     return count_ballots(updates, updates.layout.names, CLUSTERS)
 
 
 def grow_ours(updates: Updates, first: list[int], judge: str, quick: bool, threads: int = 1) -> list[int]:
-    """Who the package's top-down election elects, Gram matrices included where the judge wants them."""
+    """Return the rows that the package's top-down election elects, with Gram matrices if the judge uses them."""
     target, step = count_growth(len(updates))
     selectees = torch.zeros(len(updates), dtype=torch.bool)
     selectees[first] = True
@@ -95,21 +95,21 @@ def grow_ours(updates: Updates, first: list[int], judge: str, quick: bool, threa
 
 
 def grow_plainly(rows: Tensor, first: list[int], quick: bool) -> list[int]:
-    """Who the reference's top-down election elects."""
+    """Return the rows that the reference's top-down election elects."""
     generator = stream(SEED, "benchmark", "vae")
     target, step = count_growth(len(rows))
     return reference.elect_top_down(rows, first, target, step, generator=generator, **choose_epochs(quick))
 
 
 def warm_up() -> None:
-    """Pay for what torch loads with its first optimiser before anything is timed."""
+    """Make torch load what its first optimiser needs, before anything is timed."""
     reference.elect_top_down(
         torch.eye(4), [0, 1], 3, 1, generator=stream(SEED, "warm-up"), first_epochs=1, tune_epochs=1
     )
 
 
 def elect(updates: Updates) -> Tensor:
-    """(K,) who the whole defense elects, both elections and the mean."""
+    """Return the (K,) mask that the whole defense elects: both elections and the mean."""
     defense = Snowball(clusters=CLUSTERS, judge="distance", grow_after=0)
     return defense(updates, Context(round=1)).elected
 
@@ -118,22 +118,22 @@ def elect(updates: Updates) -> Tensor:
 
 
 def count_agreement(ours: list[int], theirs: list[int]) -> dict[str, int]:
-    """How many of those the reference elects are elected by the package too."""
+    """Count the rows that the reference elects, and those of them that the package elects too."""
     return {"agree": len(set(ours) & set(theirs)), "of": len(theirs)}
 
 
 def count_selectees(clients: int) -> int:
-    """Selectees of a bottom-up election."""
+    """Return the number of selectees of a bottom-up election."""
     return ceil(FIRST_SHARE * clients)
 
 
 def count_growth(clients: int) -> tuple[int, int]:
-    """Target and step of a top-down election."""
+    """Return the target and step of a top-down election."""
     return int(TARGET_SHARE * clients), ceil(STEP_SHARE * clients)
 
 
 def time_bottom_up(name: str, layers: Mapping[str, Tensor], repeats: int, reference_repeats: int) -> Case:
-    """The vote alone, from rows to totals."""
+    """Time the vote alone, from rows to totals."""
     seconds, ballots = time_fastest(elect_bottom_up, lambda: make_updates(layers), repeats)
     arrays = [layer.flatten(1).numpy() for layer in layers.values()]
     reference_seconds, votes = time_fastest(
@@ -149,12 +149,12 @@ def time_bottom_up(name: str, layers: Mapping[str, Tensor], repeats: int, refere
 
 
 def choose_epochs(quick: bool) -> dict[str, int]:
-    """The paper's epochs on MNIST, or a third of them: with fewer, what the VAE elects is left to chance."""
+    """Return the paper's epochs on MNIST, or a third of them: with fewer, the VAE elects by chance."""
     return {"first_epochs": 90, "tune_epochs": 10} if quick else {"first_epochs": 270, "tune_epochs": 30}
 
 
 def time_top_down(quick: bool) -> Iterator[Case]:
-    """The growth of the reference's selectees to half of the rows, by each judge; one run of the reference for all."""
+    """Time the growth from the reference's selectees to half of the rows, with each judge; the reference runs once."""
     layers = read_real_layers()
     arrays = [layer.flatten(1) for layer in layers.values()]
     votes = reference.elect_bottom_up([array.numpy() for array in arrays], CLUSTERS)
@@ -172,7 +172,7 @@ def time_top_down(quick: bool) -> Iterator[Case]:
 
 
 def time_two_threads(name: str, quick: bool) -> Case:
-    """The growth by the published VAE on two threads; the reference is the same on one."""
+    """Time the growth by the published VAE on two threads; the reference is the same on one."""
     layers = read_real_layers()
     votes = reference.elect_bottom_up([layer.flatten(1).numpy() for layer in layers.values()], CLUSTERS)
     first = reference.choose_selectees(votes.totals, count_selectees(len(votes.totals)))
@@ -183,7 +183,7 @@ def time_two_threads(name: str, quick: bool) -> Case:
 
 
 def time_gram(name: str, quick: bool) -> Case:
-    """The Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
+    """Time the Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
     clients, width = 100, 1_000_000 if quick else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
@@ -197,14 +197,14 @@ def time_gram(name: str, quick: bool) -> Case:
 
 
 def compute_gram(rows: Tensor) -> tuple[float, Updates]:
-    """Seconds of the Gram matrix of these rows, and the updates that keep it."""
+    """Return the seconds of the Gram matrix of these rows, and the updates that keep it."""
     updates = make_updates({"rows": rows})
     seconds, _ = time_fastest(partial(Updates.gram, layer="rows"), lambda: updates, 1)
     return seconds, updates
 
 
 def time_after_gram(updates: Updates) -> float:
-    """Seconds of both elections once the Gram matrix is there."""
+    """Return the seconds of both elections, given the Gram matrix."""
 
     def elect(updates: Updates) -> None:
         first = reference.choose_selectees(elect_bottom_up(updates).totals.numpy(), count_selectees(len(updates)))
@@ -214,7 +214,7 @@ def time_after_gram(updates: Updates) -> float:
 
 
 def time_elections(name: str, quick: bool) -> Case:
-    """The whole defense on a thousand updates."""
+    """Time the whole defense on a thousand updates."""
     updates = make_updates(make_layers(1000, WIDE if quick else HUGE))
     with PeakMemory() as memory:
         seconds, _ = time_fastest(elect, lambda: updates, 1)
@@ -222,7 +222,7 @@ def time_elections(name: str, quick: bool) -> Case:
 
 
 def time_accusing(name: str, quick: bool) -> Case:
-    """Snowball-plus on the paper's CNN in the round after one that accused somebody, so that it makes every pass."""
+    """Time Snowball-plus on the paper's CNN, in the round after an accusation, so that it makes every pass."""
     layers = make_layers(50, PAPER_CNN)
     updates = make_updates(layers)
     context = peers.make_context(updates)
@@ -234,7 +234,7 @@ def time_accusing(name: str, quick: bool) -> Case:
 
 
 def describe_memory(memory: PeakMemory) -> dict[str, float | None]:
-    """Peak growth in MiB: the process's own, and with the pages of mapped files that the system may drop at will."""
+    """Return the peak growth in MiB: private memory, and with the pages of mapped files, which the system may drop."""
     return {
         "peak_mib": memory.growth.get("RssAnon"),
         "peak_with_file_pages_mib": memory.growth.get("VmRSS"),
@@ -247,17 +247,17 @@ ALONE: dict[str, Callable[[str, bool], Case]] = {
     "elections k1000 d100000": time_elections,
     "snowball-plus k50 d464160": time_accusing,
 }
-"""Cases in a process of their own: what others left behind would hide how memory grows, or have started threads."""
+"""Cases that need their own process: leftovers of other cases would hide how memory grows, or have started threads."""
 
 
 def run_alone(name: str, quick: bool) -> Case:
-    """One of those cases, in a new process."""
+    """Run one of those cases in a new process."""
     case: Case = json.loads(run_module("speed.elections", "--alone", name, *(["--quick"] if quick else [])))
     return case
 
 
 def run_cases(quick: bool) -> Iterator[Case]:
-    """Every case, in the order of the result."""
+    """Yield every case, in the order of the result."""
     repeats = 10 if quick else 30
     yield time_bottom_up("bottom-up k50 d3360", read_real_layers(), repeats, 1 if quick else 3)
     yield time_bottom_up("bottom-up k200 d20000", make_layers(200, WIDE), repeats, 1)
@@ -267,7 +267,7 @@ def run_cases(quick: bool) -> Iterator[Case]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All cases on this machine; `quick` cuts repeats, widths and, on both sides alike, the VAE's epochs."""
+    """Run all cases on this machine; `quick` cuts repeats, widths and, on both sides alike, the VAE's epochs."""
     with use_one_thread():
         return {"machine": describe_machine(), "cases": list(run_cases(quick))}
 

@@ -1,13 +1,14 @@
-"""What a guard in front of Flower's FedAvg costs a server that gets 50 replies.
+"""Measures what a guard in front of Flower's FedAvg costs a server that receives 50 replies.
 
     .venv-flower/bin/python -m benchmarks.speed.flower > benchmarks/results/flower.json
 
-Timed is `aggregate_train` on Flower's own messages, with the paper's network for MNIST: FedAvg alone, and guarded. Next
-to it stands the local training of the 50 clients, in a row. Seconds are the processor's, on one thread, the least of
-several: other programs on the machine do not count.
+It times `aggregate_train` on Flower's own messages, with the paper's network for MNIST: FedAvg alone, and guarded. For
+comparison it times the local training of the 50 clients, one after another. Seconds are processor time on one thread,
+the least of several runs, so that other programs on the machine do not count.
 
-Then whole rounds in Flower's simulation, FedAvg and guarded in turns, the first of each left out: medians of seconds by
-the clock. What the guard adds is what its part of a round takes longer than FedAvg's, as a share of FedAvg's round.
+Then it runs whole rounds in Flower's simulation, FedAvg and guarded in turn, and reports medians of wall-clock seconds
+without the first round of each. The guard's cost is the time by which its part of a round exceeds FedAvg's part, as a
+share of FedAvg's round.
 """
 
 import json
@@ -50,15 +51,15 @@ TRAININGS = {"20 images, one epoch": (20, 1), "240 images, two epochs": (EXAMPLE
 
 
 class Nodes:
-    """As much of a grid as FedAvg asks for."""
+    """The part of a grid that FedAvg uses."""
 
     def get_node_ids(self) -> list[int]:
-        """The clients."""
+        """Return the clients' ids."""
         return list(range(1, CLIENTS + 1))
 
 
 def make_replies(messages: list[Message], model: torch.nn.Module) -> list[Message]:
-    """What clients answer: the global model, a little moved."""
+    """Make the clients' replies: the global model, slightly changed."""
     replies = []
     for message in messages:
         rng = stream(0, "client", message.metadata.dst_node_id)
@@ -72,7 +73,7 @@ def make_replies(messages: list[Message], model: torch.nn.Module) -> list[Messag
 
 
 def time_least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """Seconds of the processor, the least of several runs; the first, which warms up, is not counted."""
+    """Return the processor seconds of the fastest of several runs; the first run warms up and is not counted."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -83,7 +84,7 @@ def time_least(work: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 
 def time_aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
-    """Seconds of a strategy's `aggregate_train`, rounds after the first."""
+    """Return the seconds of a strategy's `aggregate_train`, in rounds after the first."""
     arrays = ArrayRecord(model.state_dict())
     messages = list(strategy.configure_train(1, arrays, ConfigRecord(), Nodes()))
     replies = make_replies(messages, model)
@@ -91,7 +92,7 @@ def time_aggregation(strategy: Strategy, model: torch.nn.Module) -> float:
 
 
 def time_training(model: torch.nn.Module) -> float:
-    """Seconds of one client's local training: two epochs, as in the demo."""
+    """Return the seconds of one client's local training: two epochs, as in the demo."""
     split = load_dataset("mnist-sample").train[torch.arange(EXAMPLES)]
     dataset = load_dataset("mnist-sample")
     trainer = Trainer(model, TrainingSettings(epochs=2))
@@ -101,7 +102,7 @@ def time_training(model: torch.nn.Module) -> float:
 
 @lru_cache(maxsize=1)
 def make_site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
-    """What a simulated client does to the global model, made once a process."""
+    """Make the local training of a simulated client, once per process."""
     torch.set_num_threads(1)
     dataset = load_dataset("mnist-sample")
     model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
@@ -118,7 +119,7 @@ def make_site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]],
 
 
 def make_client(examples: int, epochs: int) -> ClientApp:
-    """An app that trains on some images."""
+    """Make an app that trains on some images."""
     app = ClientApp()
 
     @app.train()
@@ -131,7 +132,7 @@ def make_client(examples: int, epochs: int) -> ClientApp:
 
 
 def time_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
-    """Seconds of a round by the clock, and those of them that the strategy takes."""
+    """Return the wall-clock seconds of a round, and those that the strategy takes."""
     start = perf_counter()
     messages = list(strategy.configure_train(1, arrays, ConfigRecord(), grid))
     asked = perf_counter()
@@ -145,13 +146,13 @@ def time_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[flo
 
 
 def simulate_rounds(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
-    """Rounds in Flower's simulation, FedAvg's and guarded ones in turns."""
+    """Run rounds in Flower's simulation, FedAvg's and guarded ones in turn."""
     seconds: dict[str, list[tuple[float, float]]] = {"plain": [], "guarded": []}
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes come one by one
+        everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes join one by one
         guarded = Guarded(FedAvg(**everybody), defense=defenses.Snowball(grow_after=0))
         strategies = {"plain": FedAvg(**everybody), "guarded": guarded}
         arrays = ArrayRecord(model.state_dict())
@@ -192,6 +193,6 @@ def run() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from benchmarks.speed import flower  # the simulation's processes find what is in here by this name
+    from benchmarks.speed import flower  # the simulation's processes import this module by this name
 
     print(json.dumps(flower.run(), indent=1))

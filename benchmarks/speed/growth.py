@@ -1,17 +1,16 @@
-"""How time and memory grow with the clients of a round, with a model's parameters and with the rounds of a run.
+"""Measures how time and memory grow with the clients per round, the parameters of a model and the rounds of a run.
 
     python -m benchmarks.speed.growth > benchmarks/results/growth.json
 
-- clients: rounds of a simulated federation on the shipped sample, five samples a client, two workers, both elections;
-- parameters: both elections and the mean of 20 rows in a file, a tenth of whose columns is the first layer, another the
-  last;
-- rounds: a run of small rounds to disk, its time and memory as they go by;
-- writers: the paper's FEMNIST settings at a quarter of the width, one epoch: 3,597 made-up writers, 100 of them a
+- clients: rounds of a simulated federation on the shipped sample, five samples per client, two workers, both elections;
+- parameters: both elections and the mean of 20 rows in a file; the first and the last layer have a tenth of the columns
+  each;
+- rounds: a run of small rounds to disk, with time and memory over its course;
+- writers: the paper's FEMNIST settings at a quarter of the width, one epoch: 3,597 synthetic writers, 100 of them per
   round.
 
-Every point is measured in a process of its own, so that one series can be measured anew where the machine had other
-work (`--only clients > growth.json`). The exponent of a series is the slope between its last two points, in
-logarithms.
+Every point is measured in its own process, so that one series can be measured again if the machine was busy
+(`--only clients > growth.json`). The exponent of a series is the slope between its last two points, in logarithms.
 """
 
 import argparse
@@ -55,7 +54,7 @@ SMALL = [
 
 
 def measure_clients(size: int) -> Iterator[Case]:
-    """A round of so many clients, the faster of two after the first."""
+    """Measure a round of `size` clients, the faster of two after the first."""
     sizes = [f"data.clients={size}", f"cohort={size}", f"data.examples={SAMPLES * size}", "rounds=3"]
     records = list(time_rounds(load_experiment("demo", [*SMALL, *sizes, "data.partition=iid"])))
     for part in ("train", "defense"):
@@ -64,7 +63,7 @@ def measure_clients(size: int) -> Iterator[Case]:
 
 
 def measure_parameters(size: int) -> Iterator[Case]:
-    """Both elections and the mean, of rows as long as this."""
+    """Measure both elections and the mean, on rows of this length."""
     end = size // 10
     layout = Layout(("first.weight", "middle.weight", "last.weight"), ((end, 1), (size - 2 * end, 1), (end, 1)))
     names = tuple(f"{row:02d}" for row in range(ROWS))
@@ -79,7 +78,7 @@ def measure_parameters(size: int) -> Iterator[Case]:
 
 
 def measure_rounds(size: int) -> Iterator[Case]:
-    """A run of so many rounds: the time and the memory of its tenths."""
+    """Measure a run of `size` rounds: the time and memory of each tenth."""
     few = ["data.clients=10", "cohort=6", "data.examples=100", f"rounds={size}", "defense.clusters=3"]
     records = list(
         time_rounds(load_experiment("demo", [*SMALL[:3], *few, "defense.grow_after=0", "data.partition=iid"]))
@@ -92,7 +91,7 @@ def measure_rounds(size: int) -> Iterator[Case]:
 
 
 def measure_writers(size: int) -> Iterator[Case]:
-    """So many rounds of FEMNIST's size."""
+    """Measure `size` rounds of FEMNIST's size."""
     with TemporaryDirectory() as folder:
         os.environ |= {"SNOWBALL_DATA": folder, "XDG_CACHE_HOME": folder}
         make_writers(Path(folder) / "femnist.npz")
@@ -102,7 +101,7 @@ def measure_writers(size: int) -> Iterator[Case]:
 
 
 def make_writers(path: Path) -> None:
-    """A file as the complete FEMNIST has it, of noise."""
+    """Write a file in the format of the complete FEMNIST, filled with noise."""
     count, images = COMPLETE_SIZE
     rng = numpy_stream(0, "growth")
     pixels = rng.integers(0, 256, (images, 28, 28), np.uint8)
@@ -111,7 +110,7 @@ def make_writers(path: Path) -> None:
 
 
 def time_rounds(experiment: Experiment) -> Iterator[tuple[dict[str, float], float]]:
-    """The seconds of each round of a run, with all that it writes, and the MiB that it and its workers hold then."""
+    """Yield the seconds of each round of a run, including all it writes, and the MiB that it and its workers hold."""
     with TemporaryDirectory() as folder:
         start = perf_counter()
         for record in run_experiment(experiment, Path(folder) / "run", partial(ProcessEngine, workers=WORKERS)):
@@ -128,21 +127,21 @@ SERIES: dict[str, tuple[Callable[[int], Iterator[Case]], tuple[int, ...]]] = {
 
 
 def run_alone(series: str, size: int) -> list[Case]:
-    """One point, in a new process."""
+    """Measure one point in a new process."""
     print(f"{series} {size}", file=sys.stderr, flush=True)
     cases: list[Case] = json.loads(run_module("speed.growth", "--alone", series, str(size)))
     return cases
 
 
 def measure_series(series: str, kept: list[Case], only: str | None) -> list[Case]:
-    """The points of a series, or those that are kept of it where another one alone is measured."""
+    """Measure the points of a series, or return its kept points if only another series is measured."""
     if only not in (None, series):
         return [case for case in kept if case["name"].startswith(series)]
     return [case for size in SERIES[series][1] for case in run_alone(series, size)]
 
 
 def fit_exponents(cases: list[Case]) -> dict[str, float]:
-    """The slope between the last two points of each series of times."""
+    """Return the slope between the last two points of each series of times."""
     lines: dict[str, list[Case]] = {}
     for case in cases:
         if "seconds" in case and case["name"].startswith(("clients", "parameters")):

@@ -1,14 +1,14 @@
-"""What it costs FLDetector and FoolsGold to remember clients at the size of the paper's FEMNIST, and what it is worth.
+"""Measures the cost and the benefit of remembering clients, for FLDetector and FoolsGold at the paper's FEMNIST size.
 
     python -m benchmarks.speed.history > benchmarks/results/history.json
 
 Nothing is trained. 160 rounds have the cohorts of the preset `paper/femnist`, 100 of 3,597 clients each:
 
-- bytes: the state's rows are counted, and those of them that a checkpoint has to write; every row is as long as the
-  preset's model;
-- decisions: in the same rounds a fifth of the clients is malicious. Against FLDetector honest clients go down a bowl
-  each, and malicious ones add noise to that; against FoolsGold everybody goes a way of their own, the malicious ones
-  all the same, and noise as long as that is added to all. Small rows, three seeds;
+- bytes: counts the state's rows, and those of them that a checkpoint has to write; every row is as long as the preset's
+  model;
+- decisions: in the same rounds a fifth of the clients is malicious. Against FLDetector, each honest client descends its
+  own quadratic bowl, and malicious clients add noise to that. Against FoolsGold, each client has its own direction, the
+  malicious ones share one, and all add noise of the same length. Small rows, three seeds;
 - seconds: rounds at full length with the default bound, on one thread: the defense, the checkpoint as it is written,
   and the same checkpoint written whole.
 """
@@ -43,11 +43,11 @@ PRESET, SHAPE, CLASSES = "paper/femnist", (1, 28, 28), 62
 WINDOW = 5  # the preset's
 BOUNDS = (None, 1024, MAX_REMEMBERED_CLIENTS, 256)
 SEEDS = (1, 2, 3)
-TIMED_ROUNDS, SETTLED_ROUND = 12, 7  # from which on the default bound is reached
-NOISE = {True: 3.0, False: 0.01}  # of clients in bowls, malicious ones and others
+TIMED_ROUNDS, SETTLED_ROUND = 12, 7  # the default bound is reached from SETTLED_ROUND on
+NOISE = {True: 3.0, False: 0.01}  # by whether a client in a bowl is malicious
 
 Clients = Callable[[Tensor, Tensor, int], Tensor]
-"""(n, d) what a cohort (n,) sends, given the model (d,) and the round."""
+"""Returns the updates (n, d) of a cohort (n,), given the model (d,) and the round."""
 
 MAKE: dict[str, Callable[[int | None], Defense]] = {
     "fldetector": lambda bound: FLDetector(window=WINDOW, remember=bound),
@@ -56,17 +56,17 @@ MAKE: dict[str, Callable[[int | None], Defense]] = {
 
 
 def is_malicious(cohort: Tensor, count: int) -> Tensor:
-    """(n,) whether clients are among the malicious fifth, the first as in the simulator."""
+    """Return an (n,) mask of the malicious clients: the first fifth, as in the simulator."""
     return cohort < count // 5
 
 
 def make_noise(width: int, seed: int) -> Clients:
-    """Clients that send noise."""
+    """Make clients that send noise."""
     return lambda cohort, _, round: torch.randn(len(cohort), width, generator=stream(seed, "history", "noise", round))
 
 
 def make_bowls(count: int, seed: int, width: int = 8) -> Clients:
-    """Clients that go down a bowl each; the malicious ones are noisier."""
+    """Make clients that descend one quadratic bowl each; the malicious ones are noisier."""
     goals = torch.randn(count, width, generator=stream(seed, "history", "goals"))
     curvature, noise = torch.linspace(0.5, 2, width), make_noise(width, seed)
 
@@ -78,7 +78,7 @@ def make_bowls(count: int, seed: int, width: int = 8) -> Clients:
 
 
 def make_ways(count: int, seed: int, width: int = 500) -> Clients:
-    """Clients that go a way of their own each, the malicious ones all the same, with noise as long as that."""
+    """Make clients with one direction each, shared by the malicious ones, plus noise of the same length."""
     goals = torch.randn(count, width, generator=stream(seed, "history", "goals"))
     goals[is_malicious(torch.arange(count), count)] = goals[0].clone()
     noise = make_noise(width, seed)
@@ -91,7 +91,7 @@ TOYS = {"fldetector": make_bowls, "foolsgold": make_ways}
 def judge_rounds(
     defense: Defense, clients: Clients, experiment: Experiment, width: int
 ) -> Iterator[tuple[Tensor, Verdict, RunState]]:
-    """The cohort of each round, what the defense makes of it, and where the run stands then."""
+    """Yield each round's cohort, the defense's verdict on it, and the state after it."""
     state = RunState(0, torch.zeros(width))
     for round in range(1, experiment.rounds + 1):
         cohort = torch.tensor(draw_cohort(experiment, round))
@@ -106,7 +106,7 @@ def judge_rounds(
 
 
 def count_decisions(name: str, bound: int | None, seed: int, *changes: str) -> Case:
-    """Whom a defense with this bound knows and leaves out, and how many rows it keeps and writes."""
+    """Count the clients that a defense with this bound knows and leaves out, and the rows that it keeps and writes."""
     experiment = load_experiment(PRESET, [f"seed={seed}", *changes])
     count = experiment.data.clients
     clients = TOYS[name](count, seed)
@@ -133,14 +133,14 @@ def count_decisions(name: str, bound: int | None, seed: int, *changes: str) -> C
 
 
 def hash_rows(state: RunState) -> set[str]:
-    """The rows of a checkpoint, each by its content."""
+    """Return the rows of a checkpoint, each as a hash of its content."""
     tensors: dict[str, Tensor] = {}
     encode(vars(state), tensors)
     return {hash_tensor(tensor) for tensor in tensors.values()}
 
 
 def compare_bounds(name: str, bound: int | None, width: int) -> Case:
-    """The cost of a bound with the first seed, and the mean over seeds of what is decided with it."""
+    """Return the cost of a bound with the first seed, and the mean over seeds of the decisions with it."""
     runs = [count_decisions(name, bound, seed) for seed in SEEDS]
     decisions = {key: fmean(run[key] for run in runs) for key in ("known", "infected_out", "benign_out")}
     print(f"{name} {bound}: {decisions}", file=sys.stderr, flush=True)
@@ -158,7 +158,7 @@ def compare_bounds(name: str, bound: int | None, width: int) -> Case:
 
 
 def time_rounds(name: str, width: int, *changes: str) -> Case:
-    """Medians over settled rounds: the defense, its checkpoint, and the same checkpoint written whole."""
+    """Return medians over settled rounds: the defense, its checkpoint, and the same checkpoint written whole."""
     seconds: dict[str, list[float]] = {"defense": [], "changed": [], "whole": []}
 
     def timed(kind: str, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,7 +186,7 @@ def save_whole(state: RunState, path: Path) -> None:
 
 
 def count_parameters() -> int:
-    """The numbers in an update of the preset's model."""
+    """Return the length of an update of the preset's model."""
     model = build_model(load_experiment(PRESET).model.name, SHAPE, CLASSES, stream(0))
     return sum(weight.numel() for weight in model.parameters())
 

@@ -1,9 +1,9 @@
-"""What it takes to have each data set in memory and dealt out to clients.
+"""Measures the time and memory needed to load each data set and partition it among clients.
 
     python -m benchmarks.speed.loading > benchmarks/results/loading.json
 
-Measured are the sets in the package and in $SNOWBALL_DATA, every time in a fresh process: once with an empty cache, and
-three times after that. The last two lines deal out made-up clients, as many as the complete sets have.
+It measures the sets in the package and in $SNOWBALL_DATA, each time in a fresh process: once with an empty cache, and
+three times after that. The last two lines partition synthetic clients, as many as the complete sets have.
 """
 
 import json
@@ -36,7 +36,7 @@ DEALT = {"femnist": ("natural", None), "sent140": ("iid", MERGED), "sent140-user
 
 
 def measure_set(name: str) -> Case:
-    """Load a set in this process and deal it out; peaks are in times of its size."""
+    """Load a set in this process and partition it; peaks are multiples of its size."""
     with PeakMemory() as memory:
         start = perf_counter()
         dataset = load_dataset(name)
@@ -48,7 +48,7 @@ def measure_set(name: str) -> Case:
 
 
 def list_tensors(dataset: Dataset) -> Iterator[Tensor]:
-    """All that a data set keeps in memory."""
+    """Yield all tensors that a data set keeps in memory."""
     for split in (dataset.train, dataset.test):
         yield from (split.inputs, split.labels)
     if dataset.groups is not None:
@@ -58,7 +58,7 @@ def list_tensors(dataset: Dataset) -> Iterator[Tensor]:
 
 
 def partition_set(dataset: Dataset) -> Case:
-    """Deal a set out as the paper does; one without users at random."""
+    """Partition a set as the paper does, or by a plain Dirichlet split if it has no users."""
     partition, clients = DEALT.get(dataset.name, ("dirichlet-plain", 200))
     if clients is None:
         clients = len(torch.unique(dataset.groups))
@@ -67,20 +67,20 @@ def partition_set(dataset: Dataset) -> Case:
 
 
 def time_partition(partition: str, work: Callable[[], Parts]) -> Case:
-    """The time that a partition takes."""
+    """Time a partition."""
     start = perf_counter()
     clients = len(work())
     return {"partition": partition, "clients": clients, "partition_seconds": perf_counter() - start}
 
 
 def run_in_process(name: str) -> Case:
-    """The same in a process of its own."""
+    """Measure a set in a new process."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(measure_set, name).result()
 
 
 def measure_loads(name: str) -> Case:
-    """The first load of a set, and the median of those after it."""
+    """Measure the first load of a set, and the median of the later ones."""
     first, *later = (run_in_process(name) for _ in range(1 + REPEATS))
     middle = {key: median(case[key] for case in later) for key in ("seconds", "partition_seconds")}
     peaks = {"first_peak": first["peak"], "peak": later[0]["peak"]}
@@ -89,7 +89,7 @@ def measure_loads(name: str) -> Case:
 
 
 def measure_synthetic() -> list[Case]:
-    """Deal out as many clients and samples as the complete sets have."""
+    """Partition as many clients and samples as the complete sets have."""
     writers, users = draw_owners(*FEMNIST), draw_owners(*SENT140)
     rng = numpy_stream(0, "loading")
     return [
@@ -107,14 +107,14 @@ def measure_synthetic() -> list[Case]:
 
 
 def draw_owners(clients: int, samples: int) -> Tensor:
-    """The client of each sample (samples,), in no order; every client has one."""
+    """Draw the client of each sample (samples,), in random order; every client has at least one."""
     rng = stream(0, "loading", clients)
     more = torch.randint(clients, (samples - clients,), generator=rng)
     return torch.cat([torch.arange(clients), more])[torch.randperm(samples, generator=rng)]
 
 
 def run() -> dict[str, Any]:
-    """Measure every set that is here."""
+    """Measure every set that is available."""
     with TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
         cases = [measure_loads(name) for name in DATASETS if locate_dataset(name)]

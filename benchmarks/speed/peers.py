@@ -1,7 +1,7 @@
 """Times each defense on the server, beside FedAvg in the same run.
 
-One process, one thread. Every measurement starts from rows whose Gram matrices are not computed yet, FedAvg is timed
-again before each defense, and a defense that keeps a history is timed once it has one.
+One process, one thread. Every measurement starts from rows without Gram matrices. FedAvg is timed again before each
+defense, and a defense that keeps a history is timed once it has one.
 """
 
 from collections.abc import Iterator
@@ -19,40 +19,40 @@ from snowball.rng import stream
 from snowball.updates import Updates
 
 SIZES = ((50, 455_000), (100, 1_000_000))
-"""Updates and columns: the paper's MNIST, and twice as many of twice the size."""
+"""Updates and columns: the paper's MNIST, and twice as many updates of twice the size."""
 
 QUICK_SIZES = ((50, 45_500),)
 HIDDEN = 100
-"""Columns of a layer's shape; the first layer of the two is a tenth of the model."""
+"""Columns per layer; the first of the two layers is a tenth of the model."""
 
 SETTINGS: dict[str, dict[str, Any]] = {"snowball": {"clusters": 11}, "snowball-minus": {"clusters": 11}}
-"""The paper's number of clusters: finding it is the first round's work alone."""
+"""The paper's number of clusters: only the first round has to find it."""
 
 ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
-"""Rounds until a history is as long as it gets."""
+"""Rounds until a history reaches its full length."""
 
 
 def make_rows(clients: int, width: int) -> dict[str, Tensor]:
-    """A round's rows in two layers."""
+    """Make a round's rows in two layers."""
     first = width // 10 // HIDDEN
     return make_layers(clients, {"first.weight": (first, HIDDEN), "last.weight": (width // HIDDEN - first, HIDDEN)})
 
 
 def make_context(updates: Updates) -> Context:
-    """A round with everything that a server can have, but for a model to try."""
+    """Make a round's context with everything that a server can have, except a model to try."""
     base = 0.1 * torch.randn(updates.layout.width, generator=stream(SEED, "benchmark", "base"))
     return Context(round=1, rounds=100, base=base, seed=SEED, trusted=updates.mean(torch.ones(len(updates))))
 
 
 def run_rounds(defense: Defense, updates: Updates, context: Context, rounds: int) -> Context:
-    """The context of the round after so many."""
+    """Run some rounds, and return the context of the next one."""
     for _ in range(rounds):
         context = replace(context, round=context.round + 1, state=defense(updates, context).state)
     return context
 
 
 def time_defense(name: str, layers: dict[str, Tensor], context: Context, repeats: int) -> Case:
-    """One defense, and FedAvg just before it."""
+    """Time one defense, and FedAvg just before it."""
     defense = DEFENSES[name](**SETTINGS.get(name, {}))
     now = run_rounds(defense, make_updates(layers), context, ROUNDS_BEFORE.get(name, 0))
     reference_seconds, _ = time_fastest(
@@ -65,12 +65,12 @@ def time_defense(name: str, layers: dict[str, Tensor], context: Context, repeats
 
 
 def apply_defense(defense: Defense, context: Context, updates: Updates) -> Verdict:
-    """What is timed."""
+    """Apply a defense: the call that is timed."""
     return defense(updates, context)
 
 
 def run_cases(quick: bool) -> Iterator[Case]:
-    """Every defense at every size."""
+    """Yield every defense at every size."""
     for clients, width in QUICK_SIZES if quick else SIZES:
         layers = make_rows(clients, width)
         context = make_context(make_updates(layers))

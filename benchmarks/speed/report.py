@@ -1,10 +1,10 @@
-"""How long a report on 100 runs takes, and how large its page is.
+"""Measures how long a report on 100 runs takes, and how large its page is.
 
     python -m benchmarks.speed.report runs/cpu > benchmarks/results/report.json
 
-takes the finished runs of a folder of sweeps whose records are the largest: Snowball's, with all the evidence of their
-elections. `seconds` is of the whole command, `snowball report --paper --html`, its start too; `records_mb` and
-`page_mb` are millions of bytes.
+From a folder of sweeps it takes the finished runs with the largest records: Snowball's, with all the evidence of their
+elections. `seconds` is the time of the whole command, `snowball report --paper --html`, including its start;
+`records_mb` and `page_mb` are millions of bytes.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Where the time of a training step goes: the paper's CNN, batches of ten, one thread, by operation.
+"""Measures the time of a training step by operation: the paper's CNN, batches of ten, one thread.
 
-Beside it, what it takes to have a client's samples ready: to take its own out of all, and to normalise them.
+It also measures how long it takes to prepare a client's samples: to select them from all samples, and normalise them.
 
 python -m benchmarks.speed.step > benchmarks/results/step.json
 """
@@ -35,11 +35,11 @@ PARTS = {
     ),
     "copies": ("copy_", "clone", "contiguous", "index"),
 }
-"""Operations of torch by what they are for; all others, and what lies between them, are the rest."""
+"""Torch operations by purpose; all others, and the time between them, are the rest."""
 
 
 def measure_step() -> dict[str, float]:
-    """Microseconds of a step's parts, the run of several that took least."""
+    """Return the microseconds of a step's parts, from the fastest of several runs."""
     dataset = load_dataset("mnist-sample")
     inputs, labels = dataset.normalise(dataset.train.inputs[:SAMPLES]), dataset.train.labels[:SAMPLES]
     trainer = Trainer(build_network(), TrainingSettings(epochs=1, batch=BATCH))
@@ -48,19 +48,19 @@ def measure_step() -> dict[str, float]:
 
 
 def build_network() -> torch.nn.Module:
-    """The network with fresh weights."""
+    """Build the network with fresh weights."""
     return build_model("cnn", (1, 28, 28), 10, stream(0, "model"))
 
 
 def profile_epoch(trainer: Trainer, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
-    """Microseconds of each part in a step, the mean of an epoch."""
+    """Return the microseconds of each part of a step, averaged over an epoch."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         trainer.train(inputs, labels, 1e-6, stream(0, "training"))
     return group_by_part([(event.key, event.self_cpu_time_total) for event in profiled.key_averages()])
 
 
 def group_by_part(times: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Times by operation as times by part, a step."""
+    """Sum the times of operations by part, per step."""
     parts: dict[str, float] = defaultdict(float)
     for name, microseconds in times:
         operation = name.removeprefix("aten::")
@@ -70,7 +70,7 @@ def group_by_part(times: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def measure_preparation() -> float:
-    """Microseconds to have a client's samples ready, for each of the steps of an epoch over them."""
+    """Return the microseconds to prepare a client's samples, per step of an epoch over them."""
     dataset = load_dataset("mnist-sample")
     own = torch.randperm(len(dataset.train.labels), generator=stream(0, "client"))[:SAMPLES]
 
@@ -82,7 +82,7 @@ def measure_preparation() -> float:
 
 
 def main() -> None:
-    """Print the parts as JSON, beside what the machine's best product would take for the whole arithmetic."""
+    """Print the parts as JSON, beside the time that the machine's best product would need for the whole arithmetic."""
     with use_one_thread():
         highest = measure_peak()
         parts, ready = measure_step(), measure_preparation()

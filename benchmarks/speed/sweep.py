@@ -1,10 +1,10 @@
-"""How busy a sweep keeps the cores: 24 runs of the demo, side by side.
+"""Measures how busy a sweep keeps the cores: 24 runs of the demo, side by side.
 
     python -m benchmarks.speed.sweep > benchmarks/results/sweep.json      (a quarter of an hour on two idle cores)
 
-`busy_share` is the processor time of the sweep and of all that it started over that of all cores while it ran;
-`waiting_share` is for how long its processes could have run and had no core, since others had them or since there were
-more processes than cores. On a machine that does nothing else the first is what counts, elsewhere their sum.
+`busy_share` is the processor time of the sweep and all its processes, divided by that of all cores while it ran.
+`waiting_share` is the time in which its processes were ready to run but had no core, because other programs used them
+or because there were more processes than cores. On an otherwise idle machine the first counts, elsewhere their sum.
 """
 
 import ctypes
@@ -30,13 +30,13 @@ preset = "demo"
 "attack.name" = ["cba", "dba"]
 seed = [1, 2, 3]
 """
-ADOPT_ORPHANS = 36  # prctl's number
+ADOPT_ORPHANS = 36  # prctl's PR_SET_CHILD_SUBREAPER
 SAMPLE_SECONDS = 0.5
 
 
 def measure_sweep(grid: str = GRID) -> dict[str, Any]:
-    """Sweep through a grid, and say how busy that kept the cores."""
-    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)  # processes outlive who started them, and count where they are awaited
+    """Run the sweep of a grid, and return how busy it kept the cores."""
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)  # processes outlive their parents, and count where they are awaited
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "grid.toml"
         file.write_text(grid, encoding="utf-8")
@@ -49,7 +49,7 @@ def measure_sweep(grid: str = GRID) -> dict[str, Any]:
 
 
 def run_sweep(file: Path, out: Path) -> float:
-    """Sweep to the end; the seconds that processes of it waited for a core."""
+    """Run the sweep to its end, and return the seconds that its processes waited for a core."""
     command = [sys.executable, "-m", "snowball", "sweep", str(file), "--out", str(out)]
     waits: dict[str, int] = {}
     with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as process:
@@ -62,19 +62,19 @@ def run_sweep(file: Path, out: Path) -> float:
 
 
 def read_waits(session: int) -> dict[str, int]:
-    """Nanoseconds that each process of a session has waited for a core so far."""
+    """Return the nanoseconds that each process of a session has waited for a core so far."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if int((process / "stat").read_text().rpartition(")")[2].split()[3]) == session:
                 found[process.name] = int((process / "schedstat").read_text().split()[1])
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return found
 
 
 def count_processor_seconds() -> float:
-    """What all processes took that this one started or adopted, once they have ended."""
+    """Return the processor seconds of all processes that this one started or adopted, once they have ended."""
     while True:
         try:
             os.wait()

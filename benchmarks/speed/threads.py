@@ -1,9 +1,9 @@
-"""Whether Snowball's VAE comes to the same numbers, bit for bit, on several threads as on one, and how fast two are.
+"""Checks whether Snowball's VAE gives the same bits on several threads as on one, and times two threads.
 
     python -m benchmarks.speed.threads          (two minutes, on cores with nothing else to do)
 
-trains and scores with the published VAE at the widths of the voting layers of shipped networks, and at an odd one.
-Times are of an optimiser's step on one and on two threads in turn, the median of several.
+It trains and scores with the published VAE, at the widths of the voting layers of shipped networks and at an odd one.
+Times are the medians of several optimiser steps, on one and on two threads in turn.
 """
 
 from statistics import median
@@ -30,7 +30,7 @@ TIMED_EPOCHS, REPEATS = 10, 8
 
 
 def train_and_score(width: int, threads: int, settings: VAESettings | None = None) -> list[Tensor]:
-    """All that a VAE has learned, its errors and its codes."""
+    """Return all that a VAE has learned, its errors and its codes."""
     differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
     vae = VAE(width, settings or VAESettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
     with use_threads(threads):
@@ -39,25 +39,25 @@ def train_and_score(width: int, threads: int, settings: VAESettings | None = Non
 
 
 def find_differing(width: int, settings: VAESettings | None = None) -> list[int]:
-    """The numbers of threads with which anything differs from what one gives."""
+    """Return the numbers of threads whose results differ from those on one thread."""
     one = train_and_score(width, 1, settings)
     return [threads for threads in THREADS if not are_equal(one, train_and_score(width, threads, settings))]
 
 
 def are_equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Whether all tensors are equal bit for bit."""
+    """Return whether all tensors are equal bit for bit."""
     return all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
 
 
 def time_steps(width: int, threads: tuple[int, ...] = (1, 2)) -> list[float]:
-    """Seconds that a step takes on so many threads each, measured in turn."""
+    """Return the seconds of a step for each number of threads, measured in turn."""
     differences = SCALE * torch.randn(DIFFERENCES, width, generator=stream(0, "threads", width))
     vae = VAE(width, VAESettings(), stream(0, "threads", "vae"), PUBLISHED_BATCH, bounded=True)
     seconds: dict[int, list[float]] = {count: [] for count in threads}
     for _ in range(REPEATS):
         for count in threads:
             with use_threads(count):
-                vae.learn(differences, 1)  # which wakes them
+                vae.learn(differences, 1)  # wakes the threads
                 start = perf_counter()
                 vae.learn(differences, TIMED_EPOCHS)
                 seconds[count].append((perf_counter() - start) / (TIMED_EPOCHS * DIFFERENCES / PUBLISHED_BATCH))

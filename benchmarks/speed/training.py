@@ -40,12 +40,12 @@ from snowball.sim.loop import build_first_state
 TURNS = 3
 QUICK_PEAK = PEAK_SECONDS / 10
 MEMORY_SECONDS = 0.05
-"""Between two looks at the memory."""
+"""Seconds between two readings of the memory."""
 
 CPU, CUDA = "cpu", "cuda"
 
 
-# Who trains
+# Contenders
 
 
 class Plainly:
@@ -76,7 +76,7 @@ class Plainly:
 
 
 class PlainProcesses:
-    """As many plain loops at a time as there are workers, each with its share of the cohort."""
+    """Plain loops in parallel, one per worker, each with its share of the cohort."""
 
     def __init__(self, federation: Federation, workers: int) -> None:
         self.plainly = Plainly(federation)
@@ -107,10 +107,10 @@ class Contender(NamedTuple):
     """A way to train a cohort.
 
     Attributes:
-        make: the engine for a federation.
-        workers: processes or threads that train at a time.
+        make: makes the engine for a federation.
+        workers: number of processes or threads that train in parallel.
         train: trains a cohort with the engine.
-        moved: bytes between processes, of so many clients and columns, with settings of so many bytes.
+        moved: bytes moved between processes, given the clients, the columns and the bytes of the settings.
     """
 
     make: Callable[[Federation], Any]
@@ -123,7 +123,7 @@ PLAIN = "plain"
 
 
 def list_contenders(device: str) -> dict[str, Contender]:
-    """All that can train here, by name; those of other projects where they are installed."""
+    """Return everything that can train here, by name; other projects' engines only if they are installed."""
     found = {
         PLAIN: Contender(partial(Plainly, device=device), train=Plainly.train),
         "serial": Contender(partial(SerialEngine, device=device)),
@@ -152,33 +152,33 @@ def list_contenders(device: str) -> dict[str, Contender]:
 
 
 def make_vmap(federation: Federation, device: str) -> Any:
-    """Clients as one batch of models."""
+    """Make an engine that trains clients as one batch of models."""
     from snowball.sim.engines.vmap import VmapEngine
 
     return VmapEngine(federation, device)
 
 
 def make_pfl(federation: Federation) -> Any:
-    """Apple's simulation."""
+    """Make an engine on Apple's simulation."""
     from benchmarks.baselines.pfl_engine import Pfl
 
     return Pfl(federation)
 
 
 def make_flower(federation: Federation, workers: int) -> Any:
-    """Our training over Flower's simulation."""
+    """Make an engine that runs our training in Flower's simulation."""
     from snowball.sim.engines.flower import FlowerEngine
 
     return FlowerEngine(federation, workers)
 
 
 def count_bytes_of_processes(clients: int, width: int, settings: int) -> int:
-    """The global row is written once, a row a client; a task goes there and an answer comes back."""
+    """Count the global row once, one row per client, and a task and an answer per client."""
     return 4 * width * (1 + clients) + clients * (TASK_HEADER.size + 2 * len(pack_message(None, {})))
 
 
 def count_bytes_of_flower(clients: int, width: int, settings: int) -> int:
-    """Every message has the global row and the settings, every reply a row."""
+    """Count the global row and the settings in every message, and a row in every reply."""
     return clients * (2 * 4 * width + settings)
 
 
@@ -186,14 +186,14 @@ def count_bytes_of_flower(clients: int, width: int, settings: int) -> int:
 
 
 def time_network(name: str, quick: bool, device: str) -> tuple[list[Case], float]:
-    """Every contender on one network, and the peak that was measured between them."""
+    """Time every contender on one network, and return the peak measured between them."""
     workload = (QUICK if quick else WORKLOADS)[name]
     federation = Federation.build(workload.experiment)
     state = build_first_state(federation)
     taking_part = list_contenders(device)
     best: dict[str, float] = {}
     memory: dict[str, float | None] = {}
-    possible: dict[str, list[float]] = {}  # operations that the peak beside a turn could have done in its time
+    possible: dict[str, list[float]] = {}  # operations that the peak beside a turn allowed in its time
     rates = []
     for turn in range(1 if quick else TURNS):
         for contender, way in taking_part.items():
@@ -214,7 +214,7 @@ def time_network(name: str, quick: bool, device: str) -> tuple[list[Case], float
 def time_turn(
     way: Contender, federation: Federation, state: RunState, device: str, watch: bool
 ) -> tuple[float, float | None]:
-    """Seconds of a cohort's training once it is warm, and MiB at most while it warmed up, if that is watched."""
+    """Return the seconds of a cohort's training after a warm-up, and, if watched, the peak MiB of the warm-up."""
     cohort = range(federation.experiment.cohort)
     memory = PeakMemory(lambda: {"family": measure_family_memory()}, MEMORY_SECONDS)
     with way.make(federation) as engine:
@@ -230,7 +230,7 @@ def time_turn(
 def derive_facts(
     workload: Workload, federation: Federation, best: dict[str, float], taking_part: dict[str, Contender], name: str
 ) -> dict[str, Any]:
-    """What the time of a contender means."""
+    """Derive rates, efficiency and bytes from a contender's time."""
     seconds, workers = best[name], taking_part[name].workers
     settings = len(json.dumps(federation.experiment.dump_settings()))
     alone = best.get(name.removesuffix(f" {workers}") + " 1")
@@ -245,16 +245,16 @@ def derive_facts(
 
 
 def count_sample_operations(workload: Workload, federation: Federation) -> float:
-    """Floating operations of training for each sample, in batches of the workload's size."""
+    """Return the floating-point operations of training per sample, in batches of the workload's size."""
     inputs = federation.dataset.normalise(federation.dataset.train.inputs[: workload.batch])
     return count_step_operations(plain.use_torch_gru(federation.build_model()), inputs) / workload.batch
 
 
-# All of it
+# All networks
 
 
 def time_training(quick: bool, device: str) -> list[Case]:
-    """Every network, each in a process that finds made-up samples in a cache of its own; the peak is that of all."""
+    """Time every network, each in a process with synthetic samples in its own cache; the peak is the one over all."""
     with TemporaryDirectory() as cache:
         write_samples(Path(cache) / "snowball")
         measured = [run_network(name, quick, device, cache) for name in WORKLOADS]
@@ -266,22 +266,22 @@ def time_training(quick: bool, device: str) -> list[Case]:
 
 
 def run_network(name: str, quick: bool, device: str, cache: str) -> tuple[list[Case], float]:
-    """A network's cases, in a new process: worker processes look for data where it does."""
+    """Return a network's cases from a new process: worker processes look for data where it does."""
     arguments = ["--network", name, "--device", device, *(["--quick"] if quick else [])]
-    hidden = {"SNOWBALL_DATA", "SNOWBALL_VECTORS"}  # the same samples wherever this runs
+    hidden = {"SNOWBALL_DATA", "SNOWBALL_VECTORS"}  # use the same samples wherever this runs
     environment = {key: value for key, value in os.environ.items() if key not in hidden} | {"XDG_CACHE_HOME": cache}
     printed = run_module("speed.training", *arguments, environment=environment)
-    cases, rate = json.loads(printed.splitlines()[-1])  # others may print before
+    cases, rate = json.loads(printed.splitlines()[-1])  # libraries may print before
     return cases, rate
 
 
 def run(quick: bool = False, device: str = CPU) -> dict[str, Any]:
-    """All cases on this machine; `quick` cuts clients, samples, turns and, on both sides alike, the VAE's epochs."""
+    """Run all cases on this machine; `quick` cuts clients, samples, turns and, on both sides, the VAE's epochs."""
     if device == CUDA and not torch.cuda.is_available():
         raise SettingError(f"--device cuda needs a GPU, and torch {torch.__version__} finds none")
     cases = time_training(quick, device)
     if device == CPU:
-        from benchmarks.speed import whole_round  # and scikit-learn, which training has no use for
+        from benchmarks.speed import whole_round  # imports scikit-learn, which training does not need
 
         cases += whole_round.run_cases(quick)
     gpu = {"gpu": torch.cuda.get_device_name()} if device == CUDA else {}

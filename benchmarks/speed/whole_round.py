@@ -1,9 +1,9 @@
-"""Times a round of the paper's MNIST setting, beside a plain loop with the elections as published.
+"""Times a round of the paper's MNIST setting, beside a plain loop with the published elections.
 
-Ours is the simulator: worker processes on all cores, attack, election, evaluation. The plain side trains one client
-after another, on as many threads as there are cores, and elects as baselines/reference.py does. It also runs on one
-thread, since more are not always faster. Without MNIST, both use the sample that the package ships: the cases name the
-data.
+The package's side is the simulator: worker processes on all cores, attack, election, evaluation. The plain side trains
+one client after another, on as many threads as there are cores, and elects with baselines/reference.py. It also runs on
+one thread, since more threads are not always faster. Without MNIST, both use the sample that the package ships; the
+cases name the data.
 """
 
 import os
@@ -46,36 +46,36 @@ KINDS = {
     "round top-down": ("defense.grow_after=0",),
     "round top-down distance": ("defense.grow_after=0", "defense.judge=distance"),
 }
-"""The rounds that are timed, and what the preset is changed in for them."""
+"""The rounds that are timed, and their changes to the preset."""
 
 LONG = {"round top-down"}
-"""Those that are timed once: the VAE takes a minute."""
+"""Rounds that are timed once: the VAE takes a minute."""
 
 PARTS = ("train", "bottom_up", "top_down", "finish")
-"""Of a round done plainly."""
+"""Parts of a plain round."""
 
 QUICK = (
     *("data.name=mnist-sample", "data.clients=24", "data.examples=480", "cohort=12", "training.epochs=1"),
     *("defense.vae.first_epochs=9", "defense.vae.tune_epochs=1"),
 )
 VAE = ("first_epochs", "tune_epochs", "hidden", "latent")
-"""The settings of the VAE that the reference has, too."""
+"""VAE settings that the reference also has."""
 
 REPEATS = 3
-"""Times that a call is repeated which takes no time worth speaking of."""
+"""Repeats of calls that take next to no time."""
 
 
 def make_setting(quick: bool, *assignments: str) -> Experiment:
-    """The preset, on what data there is; in a quick run with fewer clients."""
+    """Load the preset with the available data, and with fewer clients in a quick run."""
     data = ("data.name=mnist-sample",) if locate_dataset("mnist") is None else ()
     return load_experiment(PRESET, [*data, *(QUICK if quick else ()), *assignments])
 
 
-# Ours
+# The package's side
 
 
 class Clocked(ProcessEngine):
-    """Workers on all cores, and when they were ready."""
+    """Worker processes on all cores; records the time at which they were ready."""
 
     def __init__(self, federation: Federation) -> None:
         super().__init__(federation, workers=count_cores())
@@ -87,7 +87,7 @@ class Clocked(ProcessEngine):
 
 
 def time_our_round(experiment: Experiment) -> float:
-    """Seconds of the first round, from when the workers are there."""
+    """Return the seconds of the first round, from the moment the workers are ready."""
     federation = Federation.build(experiment)
     clock = Clocked(federation)
     rounds = simulate(federation, lambda _: clock, build_first_state(federation))
@@ -97,12 +97,12 @@ def time_our_round(experiment: Experiment) -> float:
     return seconds
 
 
-# Plainly
+# The plain side
 
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """So many threads for torch and scikit-learn; by themselves they take as many as there are cores."""
+    """Use `count` threads in torch and scikit-learn, which otherwise take as many as there are cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -113,7 +113,7 @@ def use_threads(count: int) -> Iterator[None]:
 
 
 class PlainRound:
-    """The first round of an experiment, done plainly; every part of it can be timed by itself."""
+    """The first round of an experiment, done plainly; each of its parts can be timed separately."""
 
     def __init__(self, experiment: Experiment) -> None:
         federation = Federation.build(experiment)
@@ -136,25 +136,25 @@ class PlainRound:
         return plain.train_cohort(self.model, self.weights, self.samples, self.recipe)
 
     def bottom_up(self, trained: Sequence[plain.Weights]) -> list[int]:
-        """Who is elected by votes."""
+        """Elect by votes."""
         layers = [plain.compute_differences(self.weights, trained, layer).numpy() for layer in self.layers]
         votes = reference.elect_bottom_up(layers, CLUSTERS)
         return reference.choose_selectees(votes.totals, count_selectees(len(trained)))
 
     def top_down(self, trained: Sequence[plain.Weights], first: Sequence[int]) -> list[int]:
-        """Who the VAE elects beside these."""
+        """Elect with the VAE, in addition to the first selectees."""
         rows = torch.cat([plain.compute_differences(self.weights, trained, layer) for layer in self.layers], 1)
         target, step = count_growth(len(trained))
         return reference.elect_top_down(rows, first, target, step, generator=stream(0, "benchmark", "vae"), **self.vae)
 
     def finish(self, trained: Sequence[plain.Weights], elected: Sequence[int]) -> list[float]:
-        """Average who is elected, and see how good that is."""
+        """Average the elected clients, and measure the accuracy."""
         average = plain.average_weights(trained, [len(samples) for samples in self.samples], elected)
         return [plain.measure_accuracy(self.model, average, test) for test in self.tests]
 
 
 def time_plain_round(plainly: PlainRound, threads: int, repeats: int) -> dict[str, float]:
-    """Seconds of the parts of a round on so many threads: training, the vote, the growth after it, and the end."""
+    """Return the seconds of a round's parts on `threads` threads: training, vote, growth after it, and finish."""
     with use_threads(threads):
         train, trained = time_fastest(lambda _: plainly.train(), lambda: None, repeats)
         vote, first = time_fastest(plainly.bottom_up, lambda: trained, 1)
@@ -167,7 +167,7 @@ def time_plain_round(plainly: PlainRound, threads: int, repeats: int) -> dict[st
 
 
 def time_rounds(quick: bool) -> Iterator[Case]:
-    """A round of each kind, and the plain one beside it: on all cores, as it is run, and on one."""
+    """Time a round of each kind, beside the plain one on all cores, which is its default, and on one."""
     repeats = 1 if quick else 2
     plainly = PlainRound(make_setting(quick))
     parts = {threads: time_plain_round(plainly, threads, repeats) for threads in sorted({1, count_cores()})}
@@ -182,13 +182,13 @@ def time_rounds(quick: bool) -> Iterator[Case]:
 
 
 def describe_size(experiment: Experiment) -> dict[str, str | int]:
-    """What a round is made of."""
+    """Describe the size of a round."""
     sizes = {"clients": experiment.data.clients, "cohort": experiment.cohort, "epochs": experiment.training.epochs}
     return {"data": experiment.data.name, **sizes, "workers": count_cores()}
 
 
 def time_parts(quick: bool) -> Case:
-    """What a round is made of, as shares of it: both elections with the default judge, written to a folder."""
+    """Time the parts of a round, as shares of it: both elections with the default judge, written to a folder."""
     experiment = make_setting(quick, "rounds=2", "defense.grow_after=0", "defense.judge=distance")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run"
@@ -209,7 +209,7 @@ def time_parts(quick: bool) -> Case:
 
 
 def time_unrecorded(experiment: Experiment, path: Path) -> dict[str, float]:
-    """Seconds of what a record does not tell, done again with what a run left in its folder."""
+    """Return the seconds of the parts that a record does not cover, repeated with the data in a run's folder."""
     federation = Federation.build(experiment)
     state = load_state(path / CHECKPOINT, experiment.rounds, federation.layout)
     assert state is not None
@@ -220,7 +220,7 @@ def time_unrecorded(experiment: Experiment, path: Path) -> dict[str, float]:
 
     def keep(_: None) -> None:
         folder.append(record)
-        state.base = state.base + 1  # as after every round: the same model would not be written again
+        state.base = state.base + 1  # as after every round: an unchanged model would not be written again
         save_state(state, path / CHECKPOINT)
 
     works: dict[str, Callable[[None], Any]] = {
@@ -248,11 +248,11 @@ engines.MAKERS["processes"] = make
 from snowball.cli import main
 main()
 """
-"""The command, but that it ends where the first cohort would be trained: all workers are waiting for clients then."""
+"""The command, but it ends before it trains the first cohort, when all workers wait for clients."""
 
 
 def time_start_up(quick: bool) -> Case:
-    """Seconds until `snowball run` trains its first client, beside those of a process that only imports torch."""
+    """Time `snowball run` until it trains its first client, beside a process that only imports torch."""
     data = "mnist-sample" if locate_dataset("mnist") is None else "mnist"
     repeats = 1 if quick else REPEATS
     with TemporaryDirectory() as folder:
@@ -263,7 +263,7 @@ def time_start_up(quick: bool) -> Case:
 
 
 def time_until_ready(program: str, *arguments: str) -> float:
-    """Seconds from the start of a program in a new process to the line that says that it has started."""
+    """Return the seconds from the start of a program in a new process to the line that says that it has started."""
     start = perf_counter()
     command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
@@ -276,5 +276,5 @@ def time_until_ready(program: str, *arguments: str) -> float:
 
 
 def run_cases(quick: bool) -> list[Case]:
-    """Every case of a whole round."""
+    """Run every case of a whole round."""
     return [*time_rounds(quick), time_parts(quick), time_start_up(quick)]

@@ -1,1 +1,1 @@
-"""How well do defenses hold?"""
+"""Benchmarks of how well defenses hold."""

@@ -1,13 +1,13 @@
-"""What is each ballot of snowball-plus worth alone, and each trace? Where do they accuse honest clients?
+"""Measures the value of each ballot and each trace of snowball-plus alone, and where they accuse honest clients.
 
     SNOWBALL_DATA=... python -m benchmarks.strength.ballots
 
-Worlds and seed 1 are those that `judge.py tune` has. The model moves on by honest updates alone (Ideal; FedAvg where
-nobody attacks), so that every ballot sees the same rounds, in which no backdoor has settled. Each is in
-benchmarks/results/ballots.json with the share of rounds in which the ballot charges somebody, and, of these rounds, the
-share of infected updates that its charge misses and of honest ones that it names; `joint` are the same after all traces
-judged together. Traces are the share of pairs of an infected and an honest update that they order rightly, given the
-ballot's suspects: 0.5 is chance.
+Worlds and seed 1 are those of `judge.py tune`. The model advances by honest updates alone (Ideal; FedAvg where nobody
+attacks), so that every ballot sees the same rounds, in which no backdoor has settled. For each ballot,
+benchmarks/results/ballots.json has the share of rounds in which it charges somebody and, over these rounds, the share
+of infected updates that its charge misses and of honest ones that it names; `joint` is the same after all traces have
+judged together. A trace's number is the share of pairs of an infected and an honest update that it orders correctly,
+given the ballot's suspects: 0.5 is chance.
 """
 
 import json
@@ -62,13 +62,13 @@ CELLS = (
 
 
 def make_benign_experiment(cell: Cell) -> Experiment:
-    """The attackers of a cell train as they do, and honest updates alone move the model."""
+    """Make a cell's experiment in which attackers train as usual, but only honest updates move the model."""
     settings = make_experiment(Job(cell, "fedavg", SEED)).dump_settings()
     return Experiment.parse({**settings, "defense": {"name": "fedavg" if cell.attack == CLEAN else "ideal"}})
 
 
 class Watch:
-    """Holds the ballots of every round of a federation, each by itself, with the memory of the whole defense."""
+    """Holds each ballot of every round of a federation separately, with the memory of the whole defense."""
 
     def __init__(self, rounds: int) -> None:
         self.defense, self.rounds = SnowballPlus(), rounds
@@ -77,7 +77,7 @@ class Watch:
         self.traces: dict[str, list[float]] = defaultdict(list)
 
     def see(self, updates: Updates, infected: Sequence[bool], round: int, base: Tensor) -> None:
-        """Look at a round; `base` is the model that it started from."""
+        """Examine a round; `base` is the model that it started from."""
         context = Context(round=round, rounds=self.rounds, base=base, seed=SEED, state=self.state)
         memory = read_memory(context, updates.layout)
         evidence = gather_evidence(updates, base, memory.recalled)
@@ -90,13 +90,13 @@ class Watch:
                     self.traces[trace].append(order_rightly(scores, truth))
 
     def summarise(self) -> dict[str, Any]:
-        """What came of all rounds."""
+        """Summarise all rounds."""
         ballots = {name: summarise_charges(charges) for name, charges in self.charges.items()}
         return {"ballots": ballots, "traces": {name: fmean(values) for name, values in self.traces.items()}}
 
 
 def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates, context: Context) -> dict[str, Charge | None]:
-    """The charge of each ballot, had it been the only one, with the memory before the round and its own records."""
+    """Return each ballot's charge as if it were alone, with the memory before the round and the round's own records."""
     signals = measure_signals(evidence)
     known = update_records(memory, evidence, signals, updates, context)
     traits = read_traits(known.clients, updates.clients)
@@ -111,7 +111,7 @@ def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates, context: 
 
 
 def judge_charge(evidence: Evidence, charge: Charge | None, infected: Tensor) -> dict[str, float | None]:
-    """Whom a charge misses and whom it names wrongly, before and after all traces judged together."""
+    """Return the shares that a charge misses and wrongly names, before and after all traces judge together."""
     if charge is None:
         return {"charged": 0.0}
     judged = judge_together(evidence, charge.suspects).suspects
@@ -123,21 +123,21 @@ def judge_charge(evidence: Evidence, charge: Charge | None, infected: Tensor) ->
 
 
 def order_rightly(scores: Tensor, infected: Tensor) -> float:
-    """The share of pairs of an infected and an honest row that scores order rightly."""
+    """Return the share of pairs of an infected and an honest row that the scores order correctly."""
     count, total = int(infected.sum()), len(infected)
     deviation = ((total + 1) / (12 * count * (total - count))) ** 0.5
     return 0.5 + deviation * rank_group(scores, infected)
 
 
 def summarise_charges(charges: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """Means over the rounds that have a number."""
+    """Average over the rounds that have a number."""
     names = dict.fromkeys(name for charge in charges for name in charge)
     known = {name: [charge[name] for charge in charges if charge.get(name) is not None] for name in names}
     return {name: fmean(values) if values else None for name, values in known.items()}
 
 
 def measure_cell(cell: Cell) -> dict[str, Any]:
-    """All ballots in one cell."""
+    """Measure all ballots in one cell."""
     federation = Federation.build(make_benign_experiment(cell))
     state, watch = build_first_state(federation), Watch(federation.experiment.rounds)
     base = [state.base.clone()]

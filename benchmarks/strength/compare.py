@@ -1,9 +1,10 @@
-"""Every defense in the demo's federation, against both of the paper's attacks.
+"""Runs every defense in the demo's federation, against both of the paper's attacks.
 
     python -m benchmarks.strength.compare runs/compare > benchmarks/results/compare.json
 
-The settings are the `demo` preset's: 20 rounds, 100 clients of the shipped MNIST sample, 50 a round, 20 % of them
-malicious, each defense as its `peers` section says, and where the published code and the original method differ, both.
+The settings are those of the preset `demo`: 20 rounds, 100 clients of the shipped MNIST sample, 50 per round, 20 % of
+them malicious. Each defense has the settings of its `peers` section; where the published code and the original method
+differ, both run.
 """
 
 import sys
@@ -17,11 +18,11 @@ from snowball.sim.presets import Preset
 ATTACKS = ("cba", "dba")
 VARIANTS = ("original", "published")
 SLOW_FIRST = ("flip", "deepsight", "crfl")
-"""So that nothing long is left for one process alone at the end."""
+"""Defenses that start first, so that no long run is left for one process at the end."""
 
 
 def list_cases() -> Iterator[Case]:
-    """Every run."""
+    """Yield every run."""
     for name in sorted(DEFENSES, key=lambda name: name not in SLOW_FIRST):
         varies = "variant" in Preset.read("demo").peers.get(name, {})
         for attack in ATTACKS:

@@ -1,4 +1,4 @@
-"""What the runs of `judge.py` say of a defense: cell by cell, and in a few numbers. All are fractions."""
+"""Summarises the runs of `judge.py` for a defense: cell by cell, and in a few numbers. All are fractions."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
@@ -11,7 +11,7 @@ from snowball.records.run import RunFolder
 from snowball.records.summary import summarise_rounds
 
 Run = dict[str, Any]
-"""What is kept of a run: its cell, defense, seed and name, and its outcome or the sentence that it failed with."""
+"""The stored facts of a run: its cell, defense, seed and name, and its outcome or the sentence that it failed with."""
 
 TAKEN = 0.8
 """FedAvg's backdoor accuracy in the last round above which an attack works, and a run counts."""
@@ -24,7 +24,7 @@ SEEN = 3
 
 
 def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
-    """What is kept of a finished run of this name."""
+    """Return the facts to store of a finished run with this name."""
     rounds, settings = folder.read_rounds(), folder.run["settings"]
     summary = summarise_rounds(rounds).plain()
     drawn = {name: settings["attack"].get(name) for name in ("trigger", "target")}
@@ -42,12 +42,12 @@ def describe_run(job: Job, name: str, folder: RunFolder) -> Run:
 
 
 def label_run(job: Job, name: str) -> Run:
-    """The job of a run, and the run's name, which says whether its settings are still the job's."""
+    """Return the job of a run, and the run's name, which shows whether its settings still match the job's."""
     return {"world": job.cell.world, "attack": job.cell.attack, "defense": job.defense, "seed": job.seed, "run": name}
 
 
 def summarise_clients(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    """How often honest clients were left out: on average, the one most often, and how many were never elected."""
+    """Summarise how often honest clients were left out: on average, at most, and how many were never elected."""
     taken_part: dict[str, list[bool]] = {}
     for record in rounds:
         for client, malicious, elected in zip(
@@ -69,15 +69,15 @@ def summarise_clients(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
 
 
 class Judged(NamedTuple):
-    """A defense in a cell; None where nothing is known.
+    """A defense in a cell; None means unknown.
 
     Attributes:
-        counts: FedAvg learns the backdoor with one seed at least, or nobody is malicious.
-        found: runs that are judged.
-        of: runs that there should be.
+        counts: FedAvg learns the backdoor with at least one seed, or nobody is malicious.
+        found: number of runs judged.
+        of: number of runs expected.
         fedavg: FedAvg's mean backdoor accuracy in the last round, over all seeds.
-        numbers: means over the seeds that count, or over all where none does.
-        highest: the backdoor above Ideal's of the worst of these seeds, at the best and at the last round.
+        numbers: means over the seeds that count, or over all if none does.
+        highest: backdoor accuracy above Ideal's for the worst of these seeds, at the best and at the last round.
     """
 
     cell: Cell
@@ -90,7 +90,7 @@ class Judged(NamedTuple):
 
 
 def judge_cells(runs: Iterable[Run], defense: str, jobs: Iterable[Job]) -> list[Judged]:
-    """A defense cell by cell, in the order of the jobs."""
+    """Judge a defense cell by cell, in the order of the jobs."""
     index = {(Cell(run["world"], run["attack"]), run["defense"], run["seed"]): run for run in runs}
     seeds: dict[Cell, list[int]] = {}
     for job in jobs:
@@ -101,9 +101,9 @@ def judge_cells(runs: Iterable[Run], defense: str, jobs: Iterable[Job]) -> list[
 
 
 def judge_cell(runs: Mapping[tuple[Cell, str, int], Run], defense: str, cell: Cell, seeds: Sequence[int]) -> Judged:
-    """A defense in one cell, over the seeds with which FedAvg learns the backdoor, or is not known yet.
+    """Judge a defense in one cell, over the seeds with which FedAvg learns the backdoor, or is not known yet.
 
-    Where there is no such seed the cell does not count, and its numbers are those of all seeds.
+    If there is no such seed, the cell does not count, and its numbers are those of all seeds.
     """
 
     def find(name: str, seed: int) -> Run | None:
@@ -125,7 +125,7 @@ def judge_cell(runs: Mapping[tuple[Cell, str, int], Run], defense: str, cell: Ce
 
 
 def is_counted(fedavg: Run) -> bool:
-    """Whether a run of FedAvg learns the backdoor, or is of a federation in which nobody is malicious."""
+    """Return whether a run of FedAvg learns the backdoor, or its federation has no malicious clients."""
     return fedavg["attack"] == CLEAN or bool(fedavg["last"]["backdoor_accuracy"] > TAKEN)
 
 
@@ -137,11 +137,11 @@ NUMBERS = (
     "most_left_out",
     "never_elected",
 )
-"""What a run is compared by."""
+"""The numbers by which runs are compared."""
 
 
 def compare_runs(fedavg: Run, ideal: Run, run: Run) -> dict[str, float | None]:
-    """A run beside FedAvg's and Ideal's with the same seed: backdoor above Ideal's, main accuracy below FedAvg's."""
+    """Compare a run with FedAvg's and Ideal's of one seed: backdoor above Ideal's, main accuracy below FedAvg's."""
     clients, is_clean = run["clients"], run["attack"] == CLEAN
     found: dict[str, float | None] = {}
     for when in WHEN:
@@ -157,7 +157,7 @@ def compare_runs(fedavg: Run, ideal: Run, run: Run) -> dict[str, float | None]:
 
 
 def make_headline(cells: Sequence[Judged], defense: str) -> dict[str, Any]:
-    """A defense in a few numbers: the mean over the cells that count and the worst of them, each cell a mean itself."""
+    """Summarise a defense: the mean and the worst over the cells that count, each cell itself a mean."""
     attacked = [cell for cell in cells if cell.cell.attack != CLEAN]
     return {
         "defense": defense,
@@ -169,7 +169,7 @@ def make_headline(cells: Sequence[Judged], defense: str) -> dict[str, Any]:
 
 
 def summarise_cells(cells: Sequence[Judged]) -> dict[str, Any]:
-    """Mean and worst of every number that is known, and the cell of the worst."""
+    """Return the mean and the worst of every known number, and the cell of the worst."""
     found: dict[str, Any] = {"cells": sum(cell.found > 0 for cell in cells), "of": len(cells)}
     for name in NUMBERS:
         known = {cell.cell: value for cell in cells if (value := cell.numbers[name]) is not None}
@@ -184,18 +184,18 @@ def summarise_cells(cells: Sequence[Judged]) -> dict[str, Any]:
 
 
 def mean_known(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are known."""
+    """Return the mean of the known values."""
     return pick_known(fmean, values)
 
 
 def pick_known(pick: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
-    """One number of the values that are known; None where none is."""
+    """Pick one number from the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return pick(known) if known else None
 
 
 def tabulate_headlines(headlines: Sequence[Mapping[str, Any]]) -> str:
-    """A column per defense and a line per number, attacked and clean federations apart."""
+    """Format one column per defense and one line per number, with attacked and clean federations apart."""
     rows = [
         ["runs missing", *(str(headline["missing_runs"]) for headline in headlines)],
         [
@@ -227,11 +227,11 @@ LINES = (
     *(("not_counting", "backdoor_last", each) for each in ("worst", "worst_cell")),
     *(("clean", name, measure) for name in NUMBERS[2:4] + NUMBERS[5:] for measure in ("worst", "mean")),
 )
-"""Kind of federation, name and measure of the numbers in the table of defenses."""
+"""Kind of federation, name and measure of each number in the table of defenses."""
 
 
 def tabulate_cells(cells: Iterable[Judged]) -> str:
-    """A line per cell."""
+    """Format one line per cell."""
     rows = []
     for cell in cells:
         fedavg = "-" if cell.fedavg is None else format_percent(cell.fedavg)
@@ -242,14 +242,14 @@ def tabulate_cells(cells: Iterable[Judged]) -> str:
 
 
 def show_count(cell: Judged) -> str:
-    """Whether a cell counts; unknown where no run of FedAvg is there to say so."""
+    """Tell whether a cell counts; unknown without a run of FedAvg."""
     if cell.fedavg is None and cell.cell.attack != CLEAN:
         return "unknown"
     return "yes" if cell.counts else "no"
 
 
 def format_value(value: float | str | None, name: str) -> str:
-    """A number for people: per cent, but for what is a multiple; a cell by its name."""
+    """Format a number for people: per cent, except for multiples; a cell by its name."""
     if value is None or isinstance(value, str):
         return value or "-"
     return f"{value:.2f}" if name == "most_left_out" else format_percent(value)

@@ -1,13 +1,13 @@
-"""Judges defenses: where do they hold, where do they fall, and what do they cost honest clients?
+"""Judges defenses: where do they hold, where do they fail, and what do they cost honest clients?
 
     SNOWBALL_DATA=... python -m benchmarks.strength tune snowball krum --out runs/strength
     SNOWBALL_DATA=... python -m benchmarks.strength report snowball:clusters=11 --out runs/strength --only 'mnist-*'
 
-`tune` has seeds 1 to 3 of MNIST, Fashion-MNIST and CIFAR-10, `report` seeds 11 to 13, and FEMNIST and Sent140 too;
-either refuses the other's. Runs are two at a time, each in a folder of its own under DIR/MODE, where it goes on if it
-was stopped; FedAvg's and Ideal's are made once for all defenses. What they came to is in DIR/MODE/strength.json, and on
-the screen as tables. `--known` takes the runs of such files over instead of making them again. docs/strength.md says
-how to read them.
+`tune` has seeds 1 to 3 of MNIST, Fashion-MNIST and CIFAR-10; `report` has seeds 11 to 13, and also FEMNIST and Sent140.
+Either mode refuses what only the other has. Two runs go at a time, each in its own folder under DIR/MODE, where it
+resumes if it was stopped. The runs of FedAvg and Ideal are made once for all defenses. The results are in
+DIR/MODE/strength.json, and on the screen as tables. `--known` takes runs from such files instead of making them again.
+docs/strength.md explains how to read the results.
 """
 
 import argparse
@@ -53,7 +53,7 @@ AT_A_TIME = 2
 
 
 def plan_runs(jobs: Sequence[Job]) -> dict[Job, PlannedRun]:
-    """The run of every job, all parsed before the first one starts; Ideal's serve several jobs."""
+    """Plan the run of every job, and parse all before the first one starts; Ideal's runs serve several jobs."""
     planned = {}
     for job in jobs:
         experiment = make_experiment(job)
@@ -62,7 +62,7 @@ def plan_runs(jobs: Sequence[Job]) -> dict[Job, PlannedRun]:
 
 
 def match_known(planned: Mapping[Job, PlannedRun], files: Sequence[Path], mode: str) -> Known:
-    """Match the runs of known files with the planned ones, and say how many have other settings."""
+    """Match the runs of known files with the planned ones, and report how many have other settings."""
     runs = [run for file in files for run in read_known(file, mode)]
     known = match_runs(runs, {job: run.name for job, run in planned.items()})
     if known.ignored:
@@ -71,7 +71,7 @@ def match_known(planned: Mapping[Job, PlannedRun], files: Sequence[Path], mode: 
 
 
 def find_waiting(planned: Mapping[Job, PlannedRun], done: Mapping[str, Run], folder: Path) -> dict[str, Job]:
-    """A job for every run that is neither known nor finished in the folder, by the run's name."""
+    """Return one job, by run name, for every run that is neither known nor finished in the folder."""
     named: dict[str, Job] = {}
     for job, run in planned.items():
         named.setdefault(run.name, job)
@@ -83,7 +83,7 @@ def find_waiting(planned: Mapping[Job, PlannedRun], done: Mapping[str, Run], fol
 
 
 def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folder: Path) -> dict[str, str]:
-    """Run what waits; the sentences of the runs that failed, by their names."""
+    """Run the waiting jobs, and return the errors of the failed runs by name."""
     faults: dict[str, str] = {}
     ended = 0
     with closing(LocalExecutor(AT_A_TIME)([planned[job] for job in waiting.values()], folder)) as heard:
@@ -100,18 +100,18 @@ def run_all(planned: Mapping[Job, PlannedRun], waiting: Mapping[str, Job], folde
 def collect_runs(
     planned: Mapping[Job, PlannedRun], done: Mapping[str, Run], faults: Mapping[str, str], folder: Path
 ) -> Iterator[Run]:
-    """What is kept of every run that is finished or known, and of those that failed, why."""
+    """Yield the facts of every run that is finished or known, and the error of each run that failed."""
     for job, run in planned.items():
         if run.name in faults:
             yield label_run(job, run.name) | {"fault": faults[run.name]}
-        elif is_finished(folder / run.name, run.experiment):  # which counts for more than what a file says
+        elif is_finished(folder / run.name, run.experiment):  # takes precedence over a file
             yield describe_run(job, run.name, RunFolder.open(folder / run.name))
         elif run.name in done:
             yield done[run.name] | label_run(job, run.name)
 
 
 def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> None:
-    """Write the result, with a line per run, in an order that does not depend on which call made it."""
+    """Write the result, one line per run, in an order that does not depend on which call made it."""
     ordered = sorted(runs, key=lambda run: tuple(run[name] for name in ("seed", "world", "attack", "defense", "run")))
     lines = ",\n  ".join(json.dumps(shorten_numbers(run)) for run in ordered)
     head = json.dumps(
@@ -121,7 +121,7 @@ def write_result(path: Path, mode: str, headlines: Sequence[Mapping[str, Any]], 
 
 
 def judge_defenses(arguments: argparse.Namespace) -> int:
-    """Run what is asked for and say what it came to; 1 where runs are missing."""
+    """Make the requested runs and report their results; return 1 if runs are missing."""
     mode, folder = MODES[arguments.mode], arguments.out / arguments.mode
     cells = choose_cells(choose_worlds(mode, arguments.only or ("*",)), arguments.attacks)
     planned = plan_runs(jobs := list(list_jobs(cells, arguments.defenses, choose_seeds(mode, arguments.seeds))))
@@ -153,7 +153,7 @@ def judge_defenses(arguments: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line; what the user can put right is one sentence."""
+    """Read the command line; a user's mistake is reported in one sentence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("defenses", nargs="+", metavar="DEFENSE", help="a name, or NAME:setting=value,setting=value")

@@ -1,6 +1,6 @@
-"""Runs that earlier calls of `judge.py` made: read from their result files, and matched with the jobs of this call.
+"""Reads the runs of earlier calls of `judge.py` from their result files, and matches them with this call's jobs.
 
-Result files come from other machines and other people: every field that is used is checked, and a fault is one
+Result files come from other machines and other people: every field that is used is checked, and an error is one
 sentence.
 """
 
@@ -23,10 +23,10 @@ ROUNDING = 1e-3
 
 
 class Known(NamedTuple):
-    """Known runs, sorted by what they are to this call.
+    """Known runs, sorted by their use in this call.
 
     Attributes:
-        done: finished runs with the settings of jobs, by the runs' names.
+        done: finished runs with the settings of jobs, by run name.
         others: runs that no job asks for.
         ignored: number of runs that jobs ask for with other settings.
     """
@@ -57,12 +57,12 @@ def match_runs(known: Iterable[Run], names: Mapping[Job, str]) -> Known:
 
 
 def is_shared(job: Job, name: str) -> bool:
-    """Whether a run of this name is Ideal's in the job's cell, and so in all cells in which Ideal's has this name."""
+    """Return whether a run of this name is Ideal's in the job's cell, and so in all cells that share the name."""
     return job.defense == "ideal" and has_cell(job.cell) and name_run(make_experiment(job)) == name
 
 
 def read_known(path: Path, mode: str) -> list[Run]:
-    """Read the runs of a result file of this mode; any other file is refused."""
+    """Read the runs of a result file of this mode; refuse any other file."""
     fault = f"{path} is not a result of benchmarks.strength {mode}"
     try:
         result = check_fields(read_json(path), {"mode": lambda value: value == mode, "runs": is_list}, fault)
@@ -72,7 +72,7 @@ def read_known(path: Path, mode: str) -> list[Run]:
 
 
 def check_run(value: Any, mode: str, place: str) -> Run:
-    """Return a run if it is of this mode and its fields have the right types; else say what is wrong at this place."""
+    """Return a run of this mode whose fields have the right types; otherwise report the error at this place."""
     run = check_fields(value, NAMES, place)
     if run["seed"] not in MODES[mode].seeds:
         raise RunError(f"{place} has seed {run['seed']}, which is not a seed of this mode")
@@ -89,7 +89,7 @@ def check_run(value: Any, mode: str, place: str) -> Run:
 
 
 def check_clients(value: Any, place: str) -> None:
-    """Refuse what cannot be a summary of honest clients, such as a mean that is too small for its highest share."""
+    """Refuse an impossible summary of honest clients, such as a mean that is too small for its highest share."""
     clients = check_fields(value, CLIENTS, place)
     honest, mean, most = clients["honest"], clients["mean_share"], clients["most_share"]
     if clients["never_elected"] > honest:
@@ -99,37 +99,37 @@ def check_clients(value: Any, place: str) -> None:
 
 
 def is_list(value: Any) -> bool:
-    """Whether a value is a list."""
+    """Return whether a value is a list."""
     return isinstance(value, list)
 
 
 def is_none(value: Any) -> bool:
-    """Whether a value is null."""
+    """Return whether a value is null."""
     return value is None
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a string."""
+    """Return whether a value is a string."""
     return isinstance(value, str)
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a whole number that is not negative."""
+    """Return whether a value is a whole number that is not negative."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number that is not negative."""
+    """Return whether a value is a finite number that is not negative."""
     return is_count(value) or (isinstance(value, float) and math.isfinite(value) and 0 <= value <= MAX_NUMBER)
 
 
 def is_share(value: Any) -> bool:
-    """Whether a value is a fraction."""
+    """Return whether a value is a fraction."""
     return is_number(value) and value <= 1
 
 
 def allow_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Make a check that null passes, too."""
+    """Make a check that null also passes."""
     return lambda value: value is None or check(value)
 
 
@@ -158,4 +158,4 @@ CLIENTS: Checks = {
     "most_rounds": allow_none(is_count),
     "never_elected": is_count,
 }
-"""Fields of what is known of honest clients."""
+"""Fields of the summary of honest clients."""

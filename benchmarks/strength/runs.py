@@ -1,4 +1,4 @@
-"""The runs of a benchmark: each in a folder of its own, where it goes on if it was stopped."""
+"""Makes the runs of a benchmark, each in its own folder, where it resumes if it was stopped."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from snowball.sim.run import is_finished, run_experiment
 
 
 class Case(NamedTuple):
-    """One run: a preset, what is changed in it, and what the results call it."""
+    """One run: a preset, the changes to it, and its name in the results."""
 
     preset: str
     assignments: tuple[str, ...]
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 def run_case(case: Case, root: Path) -> dict[str, Any]:
-    """Run one case, unless its folder holds it already: what it amounts to."""
+    """Run one case, unless its folder holds it already, and return its results."""
     torch.set_num_threads(1)
     experiment = load_experiment(case.preset, case.assignments)
     path = root / "-".join(filter(None, case.labels.values()))
@@ -40,7 +40,7 @@ def run_case(case: Case, root: Path) -> dict[str, Any]:
 
 
 def run_cases(cases: Iterable[Case], root: Path) -> None:
-    """Run all cases, two at a time, print each as it comes and at last all as JSON."""
+    """Run all cases, two at a time; print each as it ends, and finally all as JSON."""
     collected = []
     with get_context("forkserver").Pool(2) as pool:
         waiting = [pool.apply_async(run_case, (case, root)) for case in cases]

@@ -1,6 +1,6 @@
-"""The federations in which `judge.py` judges defenses, the attacks on them, and what each run of them is.
+"""Defines the federations in which `judge.py` judges defenses, the attacks on them, and the settings of each run.
 
-A world is a preset at a size that two cores can do, a cell is a world and an attack on it. A defense has the same
+A world is a preset at a size that two cores can handle; a cell is a world and an attack on it. A defense has the same
 settings in every world: none is tuned to one of them.
 """
 
@@ -23,8 +23,10 @@ CORNER = ("cba", "dba", "model-replacement", "neurotoxin", "layer-poison", "adap
 """Attacks that stamp the square near the corner, and are probed with it."""
 
 EVERY_ATTACK = (*CORNER, "cba-middle", "cba-place", "cba-target", "blended")
-"""All attacks on images by clients that do not know of defenses: CBA also in the middle, at a place drawn per run, and
-with a target class drawn per run."""
+"""All attacks on images by clients that do not know of defenses.
+
+CBA also has variants: in the middle, at a position drawn per run, and with a target class drawn per run.
+"""
 
 EVASIONS: dict[str, Settings] = {
     "evade-crowd": {"name": "evasive", "balance": True},
@@ -34,14 +36,16 @@ EVASIONS: dict[str, Settings] = {
     "evade-memory": {"name": "cba", "share_of_rounds": 1 / 3},
     "evade-all": {"name": "evasive", "balance": True, "scatter": 0.5, "noise": 0.5, "align": True},
 }
-"""Attacks by clients that know what defenses look at, each evading one of these and the last all but memory; they
-stamp the square near the corner."""
+"""Attacks by clients that know what defenses examine: each evades one signal, and the last all but memory.
+
+They stamp the square near the corner.
+"""
 
 RIM = 1
-"""How far from an edge, in pixels, a drawn square lies at most: what is drawn on paper or worn hides it elsewhere."""
+"""Largest distance of a drawn square from an edge, in pixels: elsewhere, the digit or garment would hide it."""
 
 SQUARE = 3
-"""Pixels across and down of the square."""
+"""Side of the square in pixels."""
 
 ATTACK_COSTS = {
     "neurotoxin": 1.15,
@@ -51,10 +55,10 @@ ATTACK_COSTS = {
     "evade-alignment": 1.3,
     "evade-all": 1.35,
 }
-"""How much longer a round takes under attacks whose clients train more than once, measured on MNIST with 30 %."""
+"""Factor by which attacks whose clients train more than once lengthen a round, measured on MNIST with 30 %."""
 
 USUAL_RATIO = 0.3
-"""The poison ratio of Ideal's runs, which has no effect on them: they are shared."""
+"""The poison ratio of Ideal's runs. It has no effect on them, so they are shared."""
 
 SIDES = {"mnist": 28, "mnist-sample": 28, "fashion-mnist": 28, "cifar10": 32, "femnist": 28}
 CLASSES = {"mnist": 10, "mnist-sample": 10, "fashion-mnist": 10, "cifar10": 10, "femnist": 62}
@@ -64,8 +68,8 @@ class World(NamedTuple):
     """A federation.
 
     Attributes:
-        changes: assignments over the preset.
-        attacks: on this federation, one per cell.
+        changes: assignments that override the preset.
+        attacks: attacks on this federation, one per cell.
         round_seconds: core-seconds of a round with FedAvg, measured.
     """
 
@@ -76,7 +80,7 @@ class World(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A world and an attack on it, by their names."""
+    """A world and an attack on it, by name."""
 
     world: str
     attack: str
@@ -91,7 +95,7 @@ class Job(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """What may be looked at: the seeds, and the presets of the worlds."""
+    """The seeds, and the presets of the worlds, that a mode may use."""
 
     seeds: tuple[int, ...]
     presets: tuple[str, ...]
@@ -103,11 +107,11 @@ MODES = {
     "tune": Mode((1, 2, 3), TUNED),
     "report": Mode((11, 12, 13), (*TUNED, "cpu/femnist", "cpu/sent140")),
 }
-"""Tuning must not see what is reported: neither its seeds nor FEMNIST and Sent140."""
+"""Tuning must not see the data of the report: neither its seeds nor FEMNIST and Sent140."""
 
 
 def build_worlds() -> Iterator[tuple[str, World]]:
-    """Every world with its name."""
+    """Yield every world with its name."""
     changes: tuple[str, ...]
     for data in ("mnist", "fashion-mnist"):
         for alpha, shares in SHARES.items():
@@ -138,7 +142,7 @@ def build_worlds() -> Iterator[tuple[str, World]]:
 
 
 HUNDRED_CLIENTS = ("rounds=20", "data.clients=100", "data.examples=12000", "data.minimum=10")
-"""The size of the worlds of MNIST and Fashion-MNIST: half of the presets' clients, with 120 examples on average."""
+"""The size of the MNIST and Fashion-MNIST worlds: half of the presets' clients, with 120 examples on average."""
 
 SHARES: dict[str, tuple[int, ...]] = {"0.1": (20, 30, 40), "0.5": (10, 20, 30, 40), "1": (10, 20, 40)}
 """Per cent of malicious clients, by the alpha of the label skew."""
@@ -148,20 +152,20 @@ SLOW_ATTACKS = {
     ("0.5", 10): ("rounds=36", "attack.poison_ratio=0.5"),
     ("1", 10): ("rounds=36", "attack.poison_ratio=0.5"),
 }
-"""What is changed where FedAvg takes longer to learn the backdoor, by alpha and per cent of malicious clients."""
+"""Changes where FedAvg takes longer to learn the backdoor, by alpha and per cent of malicious clients."""
 
 MORE_ATTACKS = {
     "mnist-a0.5-m30": (*(attack for attack in EVERY_ATTACK if attack != "cba-middle"), *EVASIONS),
     "fashion-mnist-a0.1-m30": ("cba", "cba-target", "cba-place", "model-replacement", "adaptive"),
     **{f"{data}-a{alpha}-m20": ("cba", CLEAN) for data in ("mnist", "fashion-mnist") for alpha in SHARES},
 }
-"""The attacks on worlds that have others than CBA. In the middle, strokes and clothes hide a square from FedAvg too."""
+"""Attacks on worlds that have others than CBA. In the middle, strokes and clothes hide a square from FedAvg too."""
 
 CIFAR10_ATTACKS = {
     20: ("cba", "cba-middle", "cba-place", "cba-target", "model-replacement", CLEAN),
     30: ("dba", "blended", "neurotoxin", "layer-poison", "adaptive", "evade-all"),
 }
-"""The attacks on CIFAR-10 by per cent of malicious clients: more for those that FedAvg takes longer to learn."""
+"""Attacks on CIFAR-10 by per cent of malicious clients: more clients for attacks that FedAvg takes longer to learn."""
 
 SITES = {
     5: (1, 0.8, 400, 28),
@@ -176,7 +180,7 @@ WORLDS: dict[str, World] = dict(build_worlds())
 
 
 def choose_worlds(mode: Mode, patterns: Sequence[str] = ("*",)) -> list[str]:
-    """The worlds of a mode that patterns such as `mnist-*` name; one that names none is refused."""
+    """Return a mode's worlds that match patterns such as `mnist-*`; refuse a pattern that matches none."""
     open_worlds = [name for name in WORLDS if is_open(name, mode)]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in open_worlds):
@@ -187,17 +191,17 @@ def choose_worlds(mode: Mode, patterns: Sequence[str] = ("*",)) -> list[str]:
 
 
 def is_open(world: str, mode: Mode) -> bool:
-    """Whether a mode may look at a world; it may at one that is not known, of which there is nothing to see."""
+    """Return whether a mode may see a world. It may see an unknown one, since there is nothing to see."""
     return world not in WORLDS or WORLDS[world].preset in mode.presets
 
 
 def has_cell(cell: Cell) -> bool:
-    """Whether there is such a world with such an attack."""
+    """Return whether such a world with such an attack exists."""
     return cell.world in WORLDS and cell.attack in WORLDS[cell.world].attacks
 
 
 def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
-    """The seeds of a mode, or those of them that are asked for; any other is refused."""
+    """Return a mode's seeds, or the requested ones among them; refuse any other."""
     for seed in seeds or ():
         if seed not in mode.seeds:
             allowed = ", ".join(map(str, mode.seeds))
@@ -206,7 +210,7 @@ def choose_seeds(mode: Mode, seeds: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def choose_cells(worlds: Iterable[str], attacks: Sequence[str] | None = None) -> list[Cell]:
-    """List the cells of some worlds, or those of them with some attacks; an attack on none of them is refused."""
+    """List the cells of some worlds, or only those with some attacks; refuse an attack that none of them has."""
     cells = [Cell(world, attack) for world in worlds for attack in WORLDS[world].attacks]
     for attack in attacks or ():
         if all(cell.attack != attack for cell in cells):
@@ -216,7 +220,7 @@ def choose_cells(worlds: Iterable[str], attacks: Sequence[str] | None = None) ->
 
 
 def list_jobs(cells: Sequence[Cell], defenses: Sequence[str], seeds: Sequence[int]) -> Iterator[Job]:
-    """Every run, seed by seed and cell by cell, so that a call that is stopped has judged whole seeds.
+    """Yield every run, seed by seed and cell by cell, so that a call that is stopped has judged whole seeds.
 
     Where nobody is malicious, Ideal is FedAvg and is not run.
     """
@@ -228,12 +232,12 @@ def list_jobs(cells: Sequence[Cell], defenses: Sequence[str], seeds: Sequence[in
 
 
 def estimate_seconds(job: Job, rounds: int) -> float:
-    """Core-seconds of a run, as if the defense took no longer than FedAvg."""
+    """Estimate the core-seconds of a run, as if the defense took no longer than FedAvg."""
     return WORLDS[job.cell.world].round_seconds * ATTACK_COSTS.get(job.cell.attack, 1) * rounds
 
 
 def make_experiment(job: Job) -> Experiment:
-    """The experiment of a run; Ideal's is the same for all attacks with one probe, since it leaves attackers out."""
+    """Make a run's experiment; Ideal's is the same for all attacks with one probe, since it leaves attackers out."""
     world = WORLDS[job.cell.world]
     settings = apply_assignments(open_preset(world.preset).settings, world.changes, CHOICES)
     attack, data = job.cell.attack, settings["data"]["name"]
@@ -246,12 +250,12 @@ def make_experiment(job: Job) -> Experiment:
 
 @cache
 def open_preset(name: str) -> Preset:
-    """A preset, read once."""
+    """Read a preset once."""
     return Preset.read(name)
 
 
 def parse_defense(text: str) -> Settings:
-    """The settings of a defense such as `krum` or `krum:tolerate=0.2,variant=published`; else it has defaults."""
+    """Parse a defense such as `krum` or `krum:tolerate=0.2,variant=published`; other settings keep their defaults."""
     name, _, own = text.partition(":")
     assignments = [f"defense.{each}" for each in own.split(",") if each]
     settings: Settings = apply_assignments({"defense": {"name": name}}, assignments, {})["defense"]
@@ -259,7 +263,7 @@ def parse_defense(text: str) -> Settings:
 
 
 def make_attack(usual: Settings, attack: str, data: str, seed: int) -> Settings:
-    """The attack of a run: what a world's usual one becomes, with what the run's seed draws written out."""
+    """Make a run's attack from the world's usual one, with the values drawn from the run's seed written out."""
     if attack == CLEAN:
         return {"name": "none"}
     trigger = usual.get("trigger", "white-square")
@@ -279,7 +283,7 @@ def make_attack(usual: Settings, attack: str, data: str, seed: int) -> Settings:
 
 
 def draw_place(seed: int, side: int) -> tuple[int, int]:
-    """Row and column of a square that is drawn from all that lie near an edge of an image of side x side."""
+    """Draw the row and column of a square from all that lie near an edge of an image of side x side."""
     last = side - SQUARE
     places = [
         place for place in product(range(last + 1), repeat=2) if min(*place, *(last - each for each in place)) <= RIM
@@ -289,6 +293,6 @@ def draw_place(seed: int, side: int) -> tuple[int, int]:
 
 
 def draw_target(seed: int, classes: int, usual: int) -> int:
-    """A class that is drawn from all but the usual target."""
+    """Draw a class other than the usual target."""
     others = [number for number in range(classes) if number != usual]
     return others[int(numpy_stream(seed, "strength", "target").integers(len(others)))]

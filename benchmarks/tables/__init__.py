@@ -1,1 +1,1 @@
-"""The measured tables and figures of the documentation, made from the files in results/."""
+"""Makes the measured tables and figures of the documentation from the files in results/."""

@@ -1,4 +1,4 @@
-"""Tables of what the defaults were decided by."""
+"""Tables of the measurements behind the defaults."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from benchmarks.tables.markdown import format_percent, format_table
 
 
 def tabulate_judges() -> str:
-    """Error rates of the judges."""
+    """Tabulate the error rates of the judges."""
     worlds = read_result("defaults")["judges"]
     names = next(iter(worlds.values()))
     rows = (
@@ -20,7 +20,7 @@ def tabulate_judges() -> str:
 
 
 def tabulate_ranking() -> str:
-    """The published VAE beside the distance, in the same rounds of every data set."""
+    """Tabulate the published VAE beside the distance, in the same rounds of every data set."""
     rows = []
     for case in read_result("ranking")["cases"]:
         infected = (str(case["infected"][judge]) for judge in ("distance", "vae"))
@@ -31,7 +31,7 @@ def tabulate_ranking() -> str:
 
 
 def tabulate_texts() -> str:
-    """How often a text ends in a word without a vector, and how two tokenisers cut it."""
+    """Tabulate how often a text ends in a word without a vector, and how two tokenisers split it."""
     rows = []
     for case in read_result("texts")["cases"]:
         both = (" / ".join(f"{value:.1f}" for value in case["words"]), " / ".join(map(format_percent, case["found"])))
@@ -42,7 +42,7 @@ def tabulate_texts() -> str:
 
 
 def tabulate_latent() -> str:
-    """How well what a VAE learned tells infected candidates from benign ones, by what it was taught."""
+    """Tabulate how well a VAE separates infected from benign candidates, by its training data."""
     rows = []
     for name, taken in read_result("latent")["rounds"].items():
         rows.append([name, "none: the distance", "-", "-", f"{taken['distance_auc']:.2f}"])
@@ -53,7 +53,7 @@ def tabulate_latent() -> str:
 
 
 def tabulate_seats() -> str:
-    """How infected updates lie among the others, and the seats that they win, by what was changed."""
+    """Tabulate the distances of infected updates to the others, and the seats that they win, by case."""
     rows = []
     for case in read_result("seats")["cases"]:
         rounds = case["rounds"]
@@ -65,7 +65,7 @@ def tabulate_seats() -> str:
 
 
 def tabulate_selectees(table: str) -> str:
-    """Infected among the selectees, small federations of one size and their seeds together."""
+    """Tabulate infected selectees; small federations of one size, and their seeds, are added up."""
     counts: dict[str, dict[str, list[int]]] = {}
     for world, row in read_result("defaults")[table].items():
         group = counts.setdefault(re.sub(r"-s\d$", "", world), {})
@@ -84,7 +84,7 @@ def tabulate_selectees(table: str) -> str:
 
 
 def tabulate_floors() -> str:
-    """Infected among the selectees for each floor, and a line that counts how many selectees it changes."""
+    """Tabulate infected selectees for each floor, with a line that counts the selectees that it changes."""
     changed: dict[str, int] = {}
     for row in read_result("defaults")["floors"].values():
         for floor, found in row.items():
@@ -97,7 +97,7 @@ def _format_infected(row: Mapping[str, list[int]], settings: Sequence[str]) -> l
 
 
 def _add_totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequence[str]) -> list[str]:
-    """A last line that adds up what can be compared: the worlds in which every setting could be tried."""
+    """Make a last line that adds up what is comparable: the worlds in which every setting could be tried."""
     whole = [row for row in counts.values() if set(row) == set(settings)]
     seats = sum(next(iter(row.values()))[1] for row in whole)
     return [
@@ -108,7 +108,7 @@ def _add_totals(counts: Mapping[str, Mapping[str, list[int]]], settings: Sequenc
 
 
 def tabulate_rounds() -> str:
-    """Infected among the selectees by round, all worlds together but the one that the paper itself gives up."""
+    """Tabulate infected selectees by round, over all worlds except the one that the paper itself gives up."""
     sums: dict[int, list[int]] = {}
     for world, row in read_result("defaults")["rounds"].items():
         for number, counted in row.items():
@@ -123,13 +123,13 @@ def tabulate_rounds() -> str:
 
 
 def tabulate_found() -> str:
-    """How many clusters the Gap statistic finds."""
+    """List the numbers of clusters that the Gap statistic finds."""
     rows = ([world, ", ".join(map(str, numbers))] for world, numbers in read_result("defaults")["found"].items())
     return format_table(("first round of", "clusters found with seeds 0 to 5"), rows)
 
 
 def tabulate_cohorts() -> str:
-    """Accuracies of small federations."""
+    """Tabulate the accuracies of small federations."""
     runs: dict[tuple[int, int], dict[str, list[dict[str, float]]]] = {}
     for run in read_result("cohorts")["runs"]:
         runs.setdefault((run["sites"], run["infected"]), {}).setdefault(run["defense"], []).append(run["last"])
@@ -142,7 +142,7 @@ def tabulate_cohorts() -> str:
 
 
 def _format_accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
-    """The mean main accuracy, and the backdoor accuracy of every seed."""
+    """Format the mean main accuracy, and the backdoor accuracy of every seed."""
     if not lasts:
         return "-"
     main = sum(last["main_accuracy"] for last in lasts) / len(lasts)

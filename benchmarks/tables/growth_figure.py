@@ -15,11 +15,11 @@ PANELS = {
     "clients of a round": {"training": "clients {} train", "elections": "clients {} defense"},
     "parameters": {"elections and mean of 20 rows": "parameters {}"},
 }
-"""What is drawn in each panel, by the names of the cases."""
+"""The contents of each panel, by the names of the cases."""
 
 
 def make_figure(cases: Sequence[Mapping[str, Any]]) -> Figure:
-    """Seconds by size, in logarithms."""
+    """Plot seconds by size, in logarithms."""
     panels = tuple(
         Panel(title, tuple(make_series(name, cases, pattern) for name, pattern in lines.items()))
         for title, lines in PANELS.items()
@@ -28,7 +28,7 @@ def make_figure(cases: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def make_series(name: str, cases: Sequence[Mapping[str, Any]], pattern: str) -> Series:
-    """The cases of a pattern, and the exponent between the last two."""
+    """Make a series of the cases that match a pattern, with the exponent between the last two."""
     points = [(case["size"], case["seconds"]) for case in cases if case["name"] == pattern.format(int(case["size"]))]
     (x0, y0), (x1, y1) = points[-2:]
     exponent = log(y1 / y0) / log(x1 / x0)

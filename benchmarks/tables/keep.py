@@ -1,10 +1,10 @@
-"""Keeps the records of sweeps in benchmarks/results/paper, one file per sweep, and gives their folders back.
+"""Stores the records of sweeps in benchmarks/results/paper, one file per sweep, and restores their folders.
 
     python -m benchmarks.tables.keep pack runs/cpu
     python -m benchmarks.tables.keep unpack runs/kept
 
-`pack` takes the shipped grids that were run there and their finished runs. Facts and maps are left out unless a figure
-shows them; numbers have six digits. It replaces what was kept before. `unpack` writes the folders that
+`pack` takes the shipped grids that were run there and their finished runs. It drops facts and maps unless a figure
+shows them, rounds numbers to six digits, and replaces what was stored before. `unpack` writes the folders that
 `snowball report` reads.
 """
 
@@ -26,7 +26,7 @@ from snowball.sweeps.grid import describe_grids
 
 
 def keep_sweeps(source: Path, target: Path = PAPER) -> int:
-    """Pack what the tables and figures need, and return the number of runs."""
+    """Pack the records that the tables and figures need, and return the number of runs."""
     with TemporaryDirectory() as folder:
         copy_sweeps(source, Path(folder))
         return pack_sweeps(Path(folder), target)
@@ -50,7 +50,7 @@ def copy_sweeps(source: Path, target: Path) -> None:
 
 
 def copy_run(run: RunFolder, target: Path, shown: set[int]) -> None:
-    """Copy a run without what is left out."""
+    """Copy a run without the dropped parts."""
     kept = RunFolder.create(target, run.run)
     for record in run.read_rounds():
         kept.append(shorten_round(record, shown))
@@ -58,7 +58,7 @@ def copy_run(run: RunFolder, target: Path, shown: set[int]) -> None:
 
 
 def shorten_round(record: RoundRecord, shown: set[int]) -> RoundRecord:
-    """Drop a round's map and facts, except for what figures show of it."""
+    """Drop a round's map and facts, except those that figures show."""
     is_shown = record["round"] in shown
     kept = {name: value for name, value in record.items() if name != "facts" and (is_shown or name != "map")}
     facts = select_shown_facts(record) if is_shown else {}

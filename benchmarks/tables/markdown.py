@@ -1,4 +1,4 @@
-"""Markdown tables, and numbers as they stand in them."""
+"""Formats Markdown tables, and the numbers in them."""
 
 from collections.abc import Iterable, Sequence
 

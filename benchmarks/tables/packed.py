@@ -1,7 +1,7 @@
-"""Records of sweeps in one file per sweep, as the repository keeps them.
+"""Stores records of sweeps in one file per sweep, as in the repository.
 
 The first line is the sweep's manifest. Every further line is a run: its name, run.json, rounds.jsonl and summary.json.
-A run that several sweeps share is in the first of them. Unpacking gives the folders back, byte for byte.
+A run that several sweeps share is in the first of them. Unpacking restores the folders byte for byte.
 """
 
 import atexit
@@ -21,7 +21,7 @@ PAPER = RESULTS / "paper"
 
 
 def pack_sweeps(source: Path, target: Path) -> int:
-    """Pack the sweeps in a folder into files of another, which are the only ones there then; return how many runs."""
+    """Pack the sweeps of a folder into files of another, replacing all files there; return the number of runs."""
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
@@ -48,7 +48,7 @@ def _read(file: Path) -> Any:
 
 
 def unpack_sweeps(target: Path, source: Path = PAPER) -> Path:
-    """Write the folders that were packed, for `snowball report`, and return the folder that they are in."""
+    """Write the packed folders, for `snowball report`, and return the folder that holds them."""
     (target / MANIFESTS).mkdir(parents=True, exist_ok=True)
     for file in sorted(source.glob("*.jsonl")):
         manifest, *runs = map(json.loads, file.read_text(encoding="utf-8").splitlines())
@@ -68,14 +68,14 @@ def _write(file: Path, value: Any) -> None:
 
 
 def iterate_runs(source: Path = PAPER) -> Iterator[dict[str, Any]]:
-    """Yield every run that is kept: `name`, `run`, `summary` and `rounds`."""
+    """Yield every stored run: `name`, `run`, `summary` and `rounds`."""
     for file in sorted(source.glob("*.jsonl")):
         yield from map(json.loads, file.read_text(encoding="utf-8").splitlines()[1:])
 
 
 @cache
 def unpack_once() -> Path:
-    """Unpack what is kept into a temporary folder, which lasts as long as this process."""
+    """Unpack the stored sweeps into a temporary folder, which lasts as long as this process."""
     folder = Path(mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return unpack_sweeps(folder)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.tables
 
-A table stands between the lines `<!-- NAME -->` and `<!-- end -->` of a page.
+A page holds each table between the lines `<!-- NAME -->` and `<!-- end -->`.
 """
 
 import re
@@ -15,7 +15,7 @@ from snowball.sweeps.grid import describe_grids
 
 
 def list_pages(kind: str) -> list[str]:
-    """The names of the defenses or attacks that have a page."""
+    """List the names of the defenses or attacks that have a page."""
     return [page.stem for page in sorted((ROOT / "docs" / kind).glob("*.md")) if page.stem != "README"]
 
 
@@ -60,7 +60,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill_page(page: str) -> str:
-    """A page with its tables made anew."""
+    """Return a page with its tables updated."""
     for name, make in TABLES.items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if place.search(page):

@@ -1,4 +1,4 @@
-"""Tables of what runs came to: the demo, every defense, every attack, sweeps."""
+"""Tables of the results of runs: the demo, every defense, every attack, sweeps."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -28,20 +28,20 @@ PAPER = [
     "snowball-minus",
     "snowball",
 ]
-"""The thirteen of the paper's tables, in their order."""
+"""The thirteen defenses of the paper's tables, in their order."""
 
 AGAINST = ("fedavg", "snowball", "ideal")
 
 
 def tabulate_sweep(name: str, **chosen: Collection[str]) -> str:
-    """The table of a sweep beside the published numbers, as `snowball report --paper` has it, or a part of it."""
+    """Tabulate a sweep, or a part of it, beside the published numbers, as `snowball report --paper` does."""
     (found,) = (sweep for sweep in read_kept_sweeps() if sweep.name == name)
     runs = [run for run in found.runs if all(run.at[f"{key}.name"] in value for key, value in chosen.items())]
     return format_markdown(build_sweep_table(replace(found, runs=runs))).partition("\n")[2].strip()
 
 
 def tabulate_all_rounds() -> str:
-    """Table 3's rates of Snowball over all rounds, the first ones among them, when few are elected."""
+    """Tabulate Snowball's rates of table 3 over all rounds, including the first ones, which elect few."""
     (found,) = (sweep for sweep in read_kept_sweeps() if sweep.name == "cpu/table3")
     table = {**(found.table or {}), "values": ["false_positive_rate", "false_negative_rate"]}
     runs = [run for run in found.runs if run.at["defense.name"] == "snowball"]
@@ -50,12 +50,12 @@ def tabulate_all_rounds() -> str:
 
 @cache
 def read_kept_sweeps() -> list[Sweep]:
-    """What was kept of all sweeps."""
+    """Read all stored sweeps."""
     return read_sweeps([unpack_once()])[0]
 
 
 def tabulate_demo() -> str:
-    """The demo, seed by seed: the summaries of its runs."""
+    """Tabulate the demo, seed by seed: the summaries of its runs."""
     rows = []
     for run in read_result("demo")["runs"]:
         rates = [format_percent(run["last"][name]) for name in ("main_accuracy", "backdoor_accuracy")]
@@ -64,7 +64,7 @@ def tabulate_demo() -> str:
 
 
 def tabulate_defenses() -> str:
-    """Every defense in the demo's federation: accuracies of the last round, and whom it elected."""
+    """Tabulate every defense in the demo's federation: accuracies of the last round, and error rates of all rounds."""
     runs: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for run in read_result("compare")["runs"]:
         runs.setdefault((run["defense"], run["variant"] or ""), {})[run["attack"]] = run
@@ -78,14 +78,14 @@ def tabulate_defenses() -> str:
 
 
 def _format_headline(run: Mapping[str, Any]) -> list[str]:
-    """Main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
+    """Format the main and backdoor accuracy of the last round, and the error rates of all rounds, in per cent."""
     accuracies = [run["last"]["main_accuracy"], run["last"]["backdoor_accuracy"]]
     rates = (*accuracies, run["false_positive_rate"], run["false_negative_rate"])
     return ["-" if value is None else format_percent(value) for value in rates]
 
 
 def tabulate_defense(name: str) -> str:
-    """What a defense does in the demo's federation, and what it costs a server."""
+    """Tabulate a defense's results in the demo's federation, and its cost for a server."""
     rows = []
     for run in read_result("compare")["runs"]:
         if run["defense"] == name:
@@ -103,7 +103,7 @@ def tabulate_defense(name: str) -> str:
 
 
 def tabulate_attacks() -> str:
-    """Every attack against FedAvg and Snowball: accuracies of the last round, and whom Snowball elected."""
+    """Tabulate every attack against FedAvg and Snowball: accuracies of the last round, and Snowball's error rates."""
     runs: dict[str, dict[str, dict[str, Any]]] = {}
     for run in read_result("attacks")["runs"]:
         runs.setdefault(run["attack"], {})[run["defense"]] = run
@@ -118,13 +118,13 @@ def tabulate_attacks() -> str:
 
 
 def _format_pair(last: Mapping[str, float | None]) -> str:
-    """Main and backdoor accuracy; the main one alone where there is no backdoor."""
+    """Format main and backdoor accuracy, or the main one alone if there is no backdoor."""
     both = (last["main_accuracy"], last["backdoor_accuracy"])
     return " / ".join(format_percent(value) for value in both if value is not None)
 
 
 def tabulate_attack(name: str) -> str:
-    """What an attack on images does in the demo's federation."""
+    """Tabulate an attack on images in the demo's federation."""
     rows = [[run["defense"], *_format_headline(run)] for run in read_result("attacks")["runs"] if run["attack"] == name]
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
     where = "In the [demo's federation](../simulator.md), last round, all in per cent; see [all attacks](README.md)."

@@ -1,4 +1,4 @@
-"""Tables of how fast it is: elections, training, rounds, defenses, sweeps, loading, growth, histories."""
+"""Tables of speed: elections, training, rounds, defenses, sweeps, loading, growth, histories."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from benchmarks.tables.markdown import format_number, format_percent, format_tab
 
 
 def tabulate_elections() -> str:
-    """Our elections beside the plain ones."""
+    """Tabulate the package's elections beside the plain ones."""
     rows = []
     for case in read_result("bench-elections")["cases"]:
         if "times_fedavg" in case:
@@ -20,7 +20,7 @@ def tabulate_elections() -> str:
 
 
 def tabulate_training() -> str:
-    """Every way to train, on each network."""
+    """Tabulate every way to train, on each network."""
     keys = ("samples_per_second", "ratio", "ratio_per_core")
     rows = []
     for case in select_measured("samples_per_second"):
@@ -44,7 +44,7 @@ def tabulate_training() -> str:
 
 
 def tabulate_round() -> str:
-    """A round beside the plain one, and what it is made of."""
+    """Tabulate a round beside the plain one, and its parts."""
     keys = ("seconds", "reference_seconds", "ratio", "one_thread_seconds", "ratio_to_one_thread")
     cases = select_measured("one_thread_seconds")
     rows = [
@@ -60,7 +60,7 @@ def tabulate_round() -> str:
 
 
 def select_measured(fact: str) -> list[dict[str, Any]]:
-    """The cases of training that have a fact; none before the first measurement."""
+    """Return the training cases that have a fact; none before the first measurement."""
     if not (files.RESULTS / "bench-training.json").exists():
         return []
     return [case for case in read_result("bench-training")["cases"] if fact in case]
@@ -71,7 +71,7 @@ def _format_share(value: float | None) -> str:
 
 
 def tabulate_peers() -> str:
-    """Every defense's time on the server."""
+    """Tabulate every defense's time on the server."""
     cases = [case for case in read_result("bench-elections")["cases"] if "times_fedavg" in case]
     sizes = list(dict.fromkeys(case["name"].partition(" ")[2] for case in cases))
     times = {tuple(case["name"].split(" ", 1)): case for case in cases}
@@ -91,7 +91,7 @@ def tabulate_peers() -> str:
 
 
 def tabulate_loading() -> str:
-    """What it takes to have each data set in memory and dealt out."""
+    """Tabulate the time and memory needed to load and partition each data set."""
     rows = []
     for case in read_result("loading")["cases"]:
         size = format_number(case["bytes"] / 2**20) if "bytes" in case else "-"
@@ -103,7 +103,7 @@ def tabulate_loading() -> str:
 
 
 def tabulate_busy() -> str:
-    """How busy a sweep keeps the cores."""
+    """Tabulate how busy a sweep keeps the cores."""
     found = read_result("sweep")
     shares = (format_percent(found[name]) for name in ("busy_share", "waiting_share"))
     row = (str(found["runs"]), str(found["jobs"]), f"{found['seconds'] / 60:.1f}", *shares)
@@ -111,14 +111,14 @@ def tabulate_busy() -> str:
 
 
 def tabulate_report() -> str:
-    """How long a report takes, and how large it is."""
+    """Tabulate how long a report takes, and how large it is."""
     found = read_result("report")
     row = (str(found["runs"]), *(f"{found[name]:.1f}" for name in ("records_mb", "seconds", "page_mb")))
     return format_table(("runs", "records, MB", "seconds", "page, MB"), [row])
 
 
 def tabulate_step() -> str:
-    """Where the time of a training step goes."""
+    """Tabulate the time of a training step by part."""
     measured = read_result("step")
     total = sum(measured["microseconds"].values())
     rows = [
@@ -133,7 +133,7 @@ def tabulate_step() -> str:
 
 
 def tabulate_growth() -> str:
-    """Time and memory by size; series whose size is a round show their first and last points."""
+    """Tabulate time and memory by size; series whose size is a round show their first and last points."""
     cases = read_result("growth")["cases"]
     ends = [case for name in ("rounds", "writers") for case in _select_ends(cases, name)]
     rows = []
@@ -144,13 +144,13 @@ def tabulate_growth() -> str:
 
 
 def _select_ends(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    """The second, the middle and the last case of a series: the first has the start of the workers in it."""
+    """Return the second, the middle and the last case of a series: the first includes the start of the workers."""
     own = [case for case in cases if case["name"].startswith(name)]
     return [own[1], own[len(own) // 2], own[-1]]
 
 
 def tabulate_history(name: str) -> str:
-    """What it costs a defense to remember clients, and what it is worth."""
+    """Tabulate what it costs a defense to remember clients, and the benefit."""
     measured = read_result("history")
     rows = []
     for case in measured["cases"]:

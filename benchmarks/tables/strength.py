@@ -1,4 +1,4 @@
-"""Tables of what snowball-plus came to: in the federations of `strength/judge.py`, and ballot by ballot."""
+"""Tables of snowball-plus's results: in the federations of `strength/judge.py`, and ballot by ballot."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -11,14 +11,14 @@ from benchmarks.strength.worlds import CLEAN, WORLDS, Cell
 from benchmarks.tables.markdown import format_percent, format_table
 
 DEFENSE, PUBLISHED = "snowball-plus", "snowball"
-"""By their names in the results; Snowball was not run everywhere."""
+"""The defenses' names in the results; Snowball was not run everywhere."""
 
 Runs = Mapping[tuple[str, int], Run]
 """The runs of a cell, by defense and seed."""
 
 
 def tabulate_attacked_cells() -> str:
-    """Attacked federations in which FedAvg learns the backdoor: accuracies of the last round, and who was left out."""
+    """Tabulate attacked federations whose backdoor FedAvg learns: last-round accuracies, and the updates left out."""
     chosen = {
         cell: count_seeds(runs)
         for cell, runs in read_cells().items()
@@ -35,7 +35,7 @@ def tabulate_attacked_cells() -> str:
 
 
 def tabulate_unlearned() -> str:
-    """Attacked federations in which FedAvg does not learn the backdoor, which say little: those of the last round."""
+    """Tabulate the last round of attacked federations in which FedAvg does not learn the backdoor: they say little."""
     rows = [
         [*cell, *format_attacked(runs, ("fedavg", "ideal"))]
         for cell, runs in read_cells().items()
@@ -45,7 +45,7 @@ def tabulate_unlearned() -> str:
 
 
 def tabulate_clean() -> str:
-    """Federations in which nobody attacks: what the defense costs."""
+    """Tabulate the defense's cost in federations in which nobody attacks."""
     rows = [
         [
             cell.world,
@@ -60,7 +60,7 @@ def tabulate_clean() -> str:
 
 
 def tabulate_ablation() -> str:
-    """Attacked federations with all ballots, and without each of them: the backdoor of the last round."""
+    """Tabulate the last round's backdoor in attacked federations, with all ballots and without each of them."""
     runs = read_result("strength-ablation")["runs"]
     without = dict.fromkeys(run["defense"] for run in runs if run["defense"].startswith(f"{DEFENSE}:"))
     columns = ("fedavg", "ideal", DEFENSE, *without)
@@ -78,7 +78,7 @@ def tabulate_ablation() -> str:
 
 
 def tabulate_ballots() -> str:
-    """Every ballot alone, on rounds in which no backdoor has settled."""
+    """Tabulate every ballot alone, on rounds in which no backdoor has settled."""
     rows = []
     for cell in read_result("ballots")["cells"]:
         keys = ("charged", "alone_missed", "alone_wrong", "joint_missed", "joint_wrong")
@@ -90,7 +90,7 @@ def tabulate_ballots() -> str:
 
 
 def tabulate_traces() -> str:
-    """How well each trace orders infected above honest updates, given suspects."""
+    """Tabulate how well each trace orders infected above honest updates, given suspects."""
     cells = [cell for cell in read_result("ballots")["cells"] if cell["traces"]]
     names = dict.fromkeys(name for cell in cells for name in cell["traces"])
     rows = [[name, *(format_share(cell["traces"].get(name)) for cell in cells)] for name in names]
@@ -98,7 +98,7 @@ def tabulate_traces() -> str:
 
 
 def read_cells() -> dict[Cell, Runs]:
-    """The runs of every cell with the seeds with which the defense was run there, in the order of the worlds."""
+    """Return every cell's runs with the seeds that the defense was run with there, in the order of the worlds."""
     cells: dict[Cell, dict[tuple[str, int], Run]] = {}
     for run in read_result("strength-report")["runs"]:
         if "fault" not in run:
@@ -109,57 +109,57 @@ def read_cells() -> dict[Cell, Runs]:
 
 
 def keep_seeds(runs: Runs, seeds: Collection[int]) -> Runs:
-    """The runs with these seeds."""
+    """Return the runs with these seeds."""
     return {key: run for key, run in runs.items() if key[1] in seeds}
 
 
 def find_seeds(runs: Runs) -> list[int]:
-    """The seeds with which both the defense and FedAvg were run."""
+    """Return the seeds with which both the defense and FedAvg were run."""
     seeds = sorted({seed for _, seed in runs})
     return [seed for seed in seeds if {DEFENSE, "fedavg"} <= {name for name, each in runs if each == seed}]
 
 
 def is_learned_by_fedavg(runs: Runs) -> bool:
-    """Whether FedAvg learns the backdoor with any seed."""
+    """Return whether FedAvg learns the backdoor with any seed."""
     return any(is_counted(run) for (name, _), run in runs.items() if name == "fedavg")
 
 
 def count_seeds(runs: Runs) -> Runs:
-    """The runs with those seeds with which FedAvg learns the backdoor."""
+    """Return the runs with the seeds with which FedAvg learns the backdoor."""
     return keep_seeds(runs, {seed for (name, seed), run in runs.items() if name == "fedavg" and is_counted(run)})
 
 
 def format_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
-    """The number of seeds, and the backdoor accuracies of other defenses and of this one."""
+    """Format the number of seeds, and the backdoor accuracies of other defenses and of this one."""
     return [str(len(find_seeds(runs))), *(format_share(mean_backdoor(runs, name)) for name in (*others, DEFENSE))]
 
 
 def tell_cost(runs: Runs) -> list[float | None]:
-    """Which share of infected updates the defense averages, and what it costs."""
+    """Return the share of infected updates that the defense averages, and its cost."""
     return [mean_share(runs, "infected_elected"), measure_lost_main(runs), mean_share(runs, "honest_left_out")]
 
 
 def mean_backdoor(runs: Runs, defense: str) -> float | None:
-    """The mean backdoor accuracy of the last round."""
+    """Return the mean backdoor accuracy of the last round."""
     return mean_known([run["last"]["backdoor_accuracy"] for (name, _), run in runs.items() if name == defense])
 
 
 def measure_lost_main(runs: Runs) -> float | None:
-    """The mean main accuracy of the last round that is lost against FedAvg with the same seed."""
+    """Return the mean loss of main accuracy in the last round, against FedAvg with the same seed."""
     main = {key: run["last"]["main_accuracy"] for key, run in runs.items()}
     return mean_known([main["fedavg", seed] - main[DEFENSE, seed] for seed in find_seeds(runs)])
 
 
 def mean_share(runs: Runs, share: str) -> float | None:
-    """The mean of a share of updates that the defense's runs have."""
+    """Return the mean of a share of updates over the defense's runs."""
     return mean_known([run[share] for (name, _), run in runs.items() if name == DEFENSE])
 
 
 def mean_known(values: Sequence[Any]) -> float | None:
-    """The mean, where there is anything to take it of."""
+    """Return the mean, or None without values."""
     return fmean(values) if values else None
 
 
 def format_share(value: float | None) -> str:
-    """Per cent, or nothing."""
+    """Format per cent; empty for None."""
     return "" if value is None else format_percent(value)
