@@ -14,10 +14,10 @@ from snowball.settings import apply_assignments
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.updates import Updates
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and in all it starts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background jobs and their children
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.register_profile("untimed", deadline=None)  # a slow test on a busy machine is not a failure
 settings.load_profile("untimed")
 
 
@@ -31,7 +31,7 @@ class WorkedExample:
 
     @property
     def updates(self) -> Updates:
-        """The same as the package takes them, in layers `first` and `last`."""
+        """The same rows as the package's updates, in layers `first` and `last`."""
         layers = {"first": self.first, "last": self.last}
         return Updates.from_layers({name: torch.tensor(rows)[:, None].float() for name, rows in layers.items()})
 
@@ -47,8 +47,8 @@ def worked() -> WorkedExample:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Calls the command line; gives exit code, output and errors."""
-    from snowball import cli  # which warns of itself beside Flower's typer
+    """Return a function that calls the command line and returns exit code, output and errors."""
+    from snowball import cli  # its import warns with the typer version that Flower installs
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["snowball", *map(str, arguments)])
@@ -77,5 +77,5 @@ MakeExperiment = Callable[..., Experiment]
 
 @pytest.fixture
 def tiny() -> MakeExperiment:
-    """Makes an experiment of seconds; `a.b=c` assignments change it."""
+    """Return a function that makes an experiment of a few seconds; `a.b=c` assignments change it."""
     return lambda *assignments: Experiment.parse(apply_assignments(SETTINGS, assignments, CHOICES))

@@ -1,4 +1,4 @@
-"""The map in CONTRIBUTING.md leads to the files that do what it says."""
+"""The map in CONTRIBUTING.md points to the files that do what it says."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""One rule for what is in a row: running statistics change no vote, whichever way updates come in."""
+"""One rule decides what a row contains: running statistics change no vote, however updates arrive."""
 
 from collections.abc import Callable
 from typing import Any

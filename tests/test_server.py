@@ -1,4 +1,4 @@
-"""One round on a server: who is dropped, what becomes of the rest, and when the model stays."""
+"""One round on a server: which replies are dropped, what happens to the rest, and when the model stays unchanged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

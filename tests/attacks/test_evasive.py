@@ -1,4 +1,4 @@
-"""Each dodge does exactly what it says, alone and together with others."""
+"""Each evasion does exactly what it says, alone and together with others."""
 
 import math
 from collections.abc import Callable

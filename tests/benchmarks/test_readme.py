@@ -1,4 +1,4 @@
-"""The tables of benchmarks/README.md name the files that there are."""
+"""The tables of benchmarks/README.md name the existing files."""
 
 import re
 

@@ -1,6 +1,6 @@
 """Agreement with byzfl, an independent library of the same rules.
 
-It scores with one neighbour more than Krum's paper, and its Multi-Krum elects n - f: its f is our `tolerate` and one.
+It scores with one neighbour more than Krum's paper, and its Multi-Krum elects n - f: its f is our `tolerate` plus one.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What FLDetector and FoolsGold remember of clients: as many as they are told to, and nothing that is damaged."""
+"""The clients that FLDetector and FoolsGold remember: no more than the bound, and no damaged entries."""
 
 from collections.abc import Callable
 from math import nan

@@ -1,4 +1,4 @@
-"""Who wins a tie: nothing that a client claims decides, nor who came first, and over the rounds all win alike."""
+"""Ties depend neither on a client's claims nor on the order of arrival, and over the rounds all clients win equally."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The pages that say how to add a defense, an attack and a data set, followed to the letter."""
+"""The pages on adding a defense, an attack and a data set work when followed to the letter."""
 
 import json
 import os

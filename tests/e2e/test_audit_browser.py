@@ -1,4 +1,4 @@
-"""The page on an audit in a real browser: another page holds it in a frame, uses it and says what it sees."""
+"""The audit page in a real browser: another page loads it in a frame, uses it and reports what it sees."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bad data files as a user meets them: `snowball run` says in one sentence what is wrong where, and leaves with 2."""
+"""Bad data files: `snowball run` says in one sentence what is wrong and where, and exits with code 2."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""The newcomer's way in."""
+"""The demo, as a newcomer runs it."""
 
 import json
 import subprocess

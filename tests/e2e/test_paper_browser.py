@@ -1,4 +1,4 @@
-"""A report on sweeps in a real browser: another page holds it in a frame, uses it and says what it sees."""
+"""A report on sweeps in a real browser: another page loads it in a frame, uses it and reports what it sees."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The report in a real browser: another page holds it in a frame, uses its controls and says what it sees."""
+"""The report in a real browser: another page loads it in a frame, uses its controls and reports what it sees."""
 
 import html
 import json

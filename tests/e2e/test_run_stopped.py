@@ -1,4 +1,4 @@
-"""Runs that are stopped in every way there is, and go on."""
+"""Runs that are stopped in every possible way resume."""
 
 import os
 import signal

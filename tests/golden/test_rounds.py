@@ -1,4 +1,4 @@
-"""Real rounds against scikit-learn, voter by voter: how they were made is in README.md beside this file."""
+"""Real rounds against scikit-learn, voter by voter. README.md beside this file says how they were made."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Wrong kinds of arguments: the operator's code gets one sentence, a client's reply is dropped."""
+"""Arguments of the wrong type: the operator's code gets a one-sentence error, a client's reply is dropped."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Tensors that are averaged but not judged: running statistics, and those that the operator names."""
+"""Tensors that are averaged but not judged: running statistics, and those named by the operator."""
 
 import runpy
 from pathlib import Path

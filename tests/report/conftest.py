@@ -1,6 +1,6 @@
 """Two made-up runs that look like real ones: 20 rounds, 50 participants, 10 of them infected.
 
-Made-up sweeps are in a file beside, which tests import by name.
+Made-up sweeps are in sweeps_made.py, which tests import by name.
 """
 
 import sys

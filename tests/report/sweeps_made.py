@@ -1,4 +1,4 @@
-"""Made-up sweeps: folders as `snowball sweep` leaves them, of runs of a few small rounds."""
+"""Made-up sweeps: folders as `snowball sweep` leaves them, with runs of a few small rounds."""
 
 import hashlib
 import json

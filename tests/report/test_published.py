@@ -1,4 +1,4 @@
-"""The paper's numbers, against some typed from its tables."""
+"""The stored numbers of the paper match a sample typed from its tables."""
 
 from typing import Any
 

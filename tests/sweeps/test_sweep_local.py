@@ -1,4 +1,4 @@
-"""Sweeps of this machine: real runs in processes of their own, stopped in every way there is."""
+"""Sweeps on this machine: real runs in separate processes, stopped in every possible way."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sweeps on a real Ray of this machine."""
+"""Sweeps on a real Ray cluster on this machine."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Every attack check finds its faults: here is an attack with each fault."""
+"""Every attack check finds its fault: this file has an attack with each fault."""
 
 import random
 from dataclasses import make_dataclass, replace

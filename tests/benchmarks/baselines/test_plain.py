@@ -1,4 +1,4 @@
-"""The plain loop: that it does the work which the engines do."""
+"""The plain loop does the same work as the engines."""
 
 from collections.abc import Iterator, Sequence
 

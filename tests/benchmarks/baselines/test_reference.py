@@ -1,4 +1,4 @@
-"""The yardstick itself, on cases worked out by hand."""
+"""The reference elections, on cases worked out by hand."""
 
 from typing import Any
 

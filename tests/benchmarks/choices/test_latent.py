@@ -1,4 +1,4 @@
-"""The benchmark of codes: what it learns and asks, and how it tells candidates apart."""
+"""The benchmark of codes: its training data, its queries, and how it separates candidates."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The benchmark of judges: where far updates are infected, both leave them out and agree on the order."""
+"""The benchmark of judges: if distant updates are infected, both judges leave them out and agree on the order."""
 
 import torch
 

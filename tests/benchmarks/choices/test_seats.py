@@ -1,4 +1,4 @@
-"""The benchmark of seats: who is elected and how updates lie, where that is plain to see."""
+"""The benchmark of seats: elected updates and distances, on rounds with obvious answers."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The benchmark of texts: it counts and compares what it names."""
+"""The benchmark of texts counts and compares what it names."""
 
 import torch
 

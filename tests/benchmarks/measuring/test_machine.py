@@ -1,4 +1,4 @@
-"""What a benchmark says of the machine and of memory."""
+"""The description of the machine, and measurements of memory."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The count of floating operations, beside torch's own counter."""
+"""The count of floating-point operations agrees with torch's own counter."""
 
 import pytest
 import torch

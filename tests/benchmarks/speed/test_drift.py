@@ -1,4 +1,4 @@
-"""The comparison of two results of benchmarks."""
+"""The comparison of two benchmark results."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The benchmark of the elections: its rows, and that it measures what it names."""
+"""The benchmark of elections: its rows, and that it measures what it names."""
 
 import numpy as np
 import pytest

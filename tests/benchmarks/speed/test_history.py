@@ -1,4 +1,4 @@
-"""The benchmark of histories: what it counts is what defenses keep and checkpoints write."""
+"""The benchmark of histories counts the rows that defenses keep and checkpoints write."""
 
 from pathlib import Path
 

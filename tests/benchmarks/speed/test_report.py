@@ -1,4 +1,4 @@
-"""The report's benchmark reports on the runs that it says, all of them finished."""
+"""The benchmark of reports uses the runs that it claims to use, all of them finished."""
 
 import sys
 from pathlib import Path

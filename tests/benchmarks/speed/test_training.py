@@ -1,4 +1,4 @@
-"""The benchmark of training: its cases, and what is computed from their times."""
+"""The benchmark of training: its cases, and the numbers derived from their times."""
 
 import json
 import sys

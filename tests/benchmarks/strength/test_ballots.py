@@ -1,4 +1,4 @@
-"""The benchmark of ballots: whom a charge misses and names wrongly, and how traces order updates."""
+"""The benchmark of ballots: the clients that a charge misses or wrongly names, and how traces order updates."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""The benchmark that judges defenses: what it runs, what it refuses, and what it makes of made-up runs."""
+"""The benchmark that judges defenses: its runs, its refusals, and its summaries of made-up runs."""
 
 import json
 from pathlib import Path

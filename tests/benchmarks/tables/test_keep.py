@@ -1,4 +1,4 @@
-"""Records that are kept: less of them, and the same report."""
+"""Stored records are smaller and give the same report."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The measured tables of the documentation are those of the results, every number of them."""
+"""The measured tables of the documentation match the results in every number."""
 
 from pathlib import Path
 

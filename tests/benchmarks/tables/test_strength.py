@@ -1,4 +1,4 @@
-"""The tables of snowball-plus: which cells stand where, and means over the seeds that count."""
+"""The tables of snowball-plus: the cells in each table, and means over the seeds that count."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is read block by block is what the whole matrix would give, and takes the memory of a block."""
+"""Reading block by block gives the same as the whole matrix, and needs the memory of one block."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Training many clients at once, compared with one after the other."""
+"""Training many clients at once, compared with one after another."""
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
