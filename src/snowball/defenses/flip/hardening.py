@@ -1,8 +1,8 @@
 """A client's task: it stamps inverted triggers on its images and learns their true labels.
 
-A new client goes through the classes first, one batch each, against a universal trigger that turns images of all other
-classes into this one. From then on it takes pairs of classes, two batches each, those first whose masks are the largest
-or have grown the most.
+A new client first goes through the classes, one batch each, and hardens against a universal trigger that turns images
+of all other classes into this one. After that it takes pairs of classes, two batches each, starting with those whose
+masks are the largest or have grown the most.
 """
 
 from dataclasses import dataclass, field
@@ -23,18 +23,18 @@ from snowball.defenses.flip.inversion import (
 )
 
 ANY = -1
-"""The source of a universal trigger."""
+"""The source class of a universal trigger."""
 
 EXPLORE = 0.3
-"""How often a pair is drawn at random, whatever its priority."""
+"""Probability of drawing a pair at random, whatever its priority."""
 
 BATCHES_A_PAIR = 2
 
 REPEAT_COST = 10
-"""How much more a mask costs at first where a trigger is known already."""
+"""Factor on the first cost of a mask if a trigger is already known."""
 
 BYTE = 255
-"""Triggers are kept as bytes: finer than the jitter of the search that starts from them."""
+"""Triggers are stored as bytes, which is finer than the jitter of the search that starts from them."""
 
 Way = tuple[int, int]
 """The classes that a trigger leads from and to."""
@@ -45,10 +45,10 @@ class Memory:
     """A client's knowledge of its triggers.
 
     Attributes:
-        warmed: how many classes, from 0, have had their universal trigger sought.
-        sizes: (classes, classes) pixels of the last masks from class to class; 0 where none was found.
+        warmed: the number of classes, from class 0 on, whose universal trigger has been searched for.
+        sizes: (classes, classes) pixels of the last mask from class to class; 0 if none was found.
         priorities: (classes, classes) how urgent each pair is.
-        triggers: the last trigger found of each way.
+        triggers: the last trigger found for each way.
     """
 
     warmed: int
@@ -66,7 +66,7 @@ class Memory:
         return cls(state["warmed"], state["sizes"].clone(), state["priorities"].clone(), triggers)
 
     def state(self) -> State:
-        """All of it, in four tensors and a number."""
+        """Return the memory as four tensors and a number."""
         triggers = torch.stack([*self.triggers.values()]) if self.triggers else torch.zeros(0)
         return {
             "warmed": self.warmed,
@@ -77,26 +77,26 @@ class Memory:
         }
 
     def recall(self, way: Way, fresh: Tensor) -> Tensor:
-        """Where to start the search for a trigger: the last one, or else the universal one, or else a fresh one."""
+        """Return the start of a search: the way's last trigger, or else the universal one, or else the fresh one."""
         return self.triggers.get(way, self.triggers.get((ANY, way[1]), fresh))
 
     def warm(self, sources: list[int], size: float) -> None:
-        """Note the size of the next class's universal mask; after the last, priorities are shares of the largest."""
+        """Store the size of the next class's universal mask; after the last class, scale priorities by the largest."""
         self.sizes[sources, self.warmed] = size
         self.priorities[sources, self.warmed] = size
         self.warmed += 1
         if self.warmed == len(self.sizes):
-            self.priorities /= max(float(self.priorities.max()), 1e-12)  # zero where no trigger was found at all
+            self.priorities /= max(float(self.priorities.max()), 1e-12)  # the maximum is zero if no trigger was found
 
     def measure(self, way: Way, size: float) -> None:
-        """Note the size of a pair's mask: the priority becomes the mean of itself and of the relative growth."""
+        """Store the size of a pair's mask; its priority becomes the mean of the former one and the relative growth."""
         before = float(self.sizes[way])
         growth = size / before - 1 if before and size else 0.0
         self.priorities[way] = (self.priorities[way] + growth) / 2 if before else 0.0
         self.sizes[way] = size or before
 
     def choose(self, sources: list[int], rng: torch.Generator) -> Way:
-        """A pair whose source is one of these: now and then any, else one of the highest priority."""
+        """Draw a pair whose source is one of these: sometimes any, otherwise one of the highest priority."""
         allowed = torch.zeros_like(self.sizes, dtype=torch.bool)
         allowed[sources] = True
         allowed.fill_diagonal_(False)
@@ -109,18 +109,18 @@ class Memory:
 
 @dataclass(eq=False)
 class Pair:
-    """The pair in work: its batches so far, and the pixels of the mask that each of them gave in each way, if any."""
+    """The current pair: its batches so far, and the pixels of the masks that they gave, by way."""
 
     way: Way
     batches: int = 0
     sizes: dict[Way, list[float]] = field(default_factory=dict)
 
     def note(self, way: Way, size: float) -> None:
-        """Take note of a mask; 0 stands for none."""
+        """Add the size of a mask; 0 stands for none."""
         self.sizes[way] = [*self.sizes.get(way, []), *([size] if size else [])]
 
     def mean(self, way: Way) -> float:
-        """The pixels of a way's masks; 0 where there is none."""
+        """Return the mean pixels of a way's masks; 0 if there are none."""
         return sum(self.sizes[way]) / max(len(self.sizes[way]), 1)
 
 
@@ -128,7 +128,7 @@ class Hardening:
     """One client's task, batch by batch.
 
     Attributes:
-        memory: what the client knows of its triggers, brought up to date by every batch.
+        memory: the client's knowledge of its triggers; every batch updates it.
     """
 
     def __init__(self, task: ClientTask, portion: float, lr: float, settings: InversionSettings) -> None:
@@ -138,7 +138,7 @@ class Hardening:
         self.pair: Pair | None = None
 
     def train(self, batch: Tensor) -> None:
-        """Train the model on the samples of an index (n,), some of them under a trigger, all with their own labels."""
+        """Train the model on the samples at (n,) indices, some of them with a trigger, all with their true labels."""
         images, labels = self.task.inputs[batch], self.task.labels[batch]
         under_trigger = self._universal if self.memory.warmed < self.task.classes else self._paired
         hardened = under_trigger(images, labels)
@@ -147,7 +147,7 @@ class Hardening:
         self.optimiser.step()
 
     def _universal(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The images, some of them under the universal trigger of the class whose turn it is."""
+        """Return the images, some of them with the universal trigger of the next class."""
         target = self.memory.warmed
         held = group_by_label(self.task.labels, self.settings.samples)
         sources = {label: samples[: self.settings.samples] for label, samples in held.items() if label != target}
@@ -162,7 +162,7 @@ class Hardening:
         return self._stamped(images, [others], triggers, len(others))
 
     def _paired(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The images, some of them under the triggers of a pair: both ways where the batch has both classes."""
+        """Return the images, some of them with the triggers of a pair: both ways if the batch has both classes."""
         held = group_by_label(labels, self.settings.samples)
         if not held or self.task.classes < 2:
             return images
@@ -171,7 +171,7 @@ class Hardening:
         ways = {way: held[way[0]] for way in both}
         triggers, sizes = self._search(images, ways, self._effort(pair, both))
         if sizes.max() > self.settings.max_mask * images[0, 0].numel():
-            triggers, sizes = torch.zeros_like(triggers), torch.zeros_like(sizes)  # as if there were none
+            triggers, sizes = torch.zeros_like(triggers), torch.zeros_like(sizes)  # as if none were found
         for way, size in zip(ways, sizes.tolist(), strict=True):
             pair.note(way, size)
         for way in pair.sizes if pair.batches == BATCHES_A_PAIR else ():
@@ -179,20 +179,20 @@ class Hardening:
         return self._stamped(images, [*ways.values()], triggers, min(map(len, ways.values())))
 
     def _next_pair(self, held: dict[int, Tensor]) -> Pair:
-        """The pair in work, or another one if that has had its batches or its source is not in this one."""
+        """Return the current pair, or a new one if that has had its batches or this batch lacks its source."""
         if self.pair is None or self.pair.batches == BATCHES_A_PAIR or self.pair.way[0] not in held:
             self.pair = Pair(self.memory.choose([*held], self.task.rng))
         self.pair.batches += 1
         return self.pair
 
     def _effort(self, pair: Pair, ways: tuple[Way, ...]) -> Effort:
-        """A short search at a high cost where the pair's last batch gave all these triggers."""
+        """Return the effort of a search: short, at a high cost, if the pair's last batch gave all these triggers."""
         if all(pair.sizes.get(way) for way in ways):
             return Effort(self.settings.repeat_steps, REPEAT_COST * self.settings.cost)
         return Effort(self.settings.pair_steps, self.settings.cost)
 
     def _search(self, images: Tensor, ways: dict[Way, Tensor], effort: Effort) -> tuple[Tensor, Tensor]:
-        """The triggers of some ways and their sizes; each way has the index of the images that it is sought on."""
+        """Search for the triggers of some ways; return them and their sizes. Each way has the indices of its images."""
         counts = torch.tensor([len(samples) for samples in ways.values()])
         targets = torch.tensor([target for _, target in ways]).repeat_interleave(counts)
         owner = torch.arange(len(ways)).repeat_interleave(counts)
@@ -205,7 +205,7 @@ class Hardening:
         return triggers, sizes
 
     def _stamped(self, images: Tensor, groups: list[Tensor], triggers: Tensor, most: int) -> Tensor:
-        """The images, with each group's trigger on a portion of `most` of its images."""
+        """Return the images, with each group's trigger on a portion of `most` of its images."""
         result = images.clone()
         for group, trigger in zip(groups, triggers, strict=True):
             chosen = group[torch.randperm(len(group), generator=self.task.rng)[: int(self.portion * most)]]
@@ -214,6 +214,6 @@ class Hardening:
 
 
 def group_by_label(labels: Tensor, least: int) -> dict[int, Tensor]:
-    """The samples of each class that has more than `least` of them."""
+    """Return the indices of the samples of each class that has more than `least` of them."""
     frequent = (labels.bincount() > least).nonzero().flatten().tolist()
     return {label: (labels == label).nonzero().flatten() for label in frequent}

@@ -1,8 +1,8 @@
-"""Trigger inversion: the smallest patch that makes a model take images for another class.
+"""Trigger inversion: finds the smallest patch that makes a model take images for another class.
 
 Wang et al., "Neural Cleanse: Identifying and Mitigating Backdoor Attacks in Neural Networks", IEEE S&P 2019. A trigger
-is one tensor (1 + channels, height, width) of numbers in [0, 1]: a mask on top, which says how much of each pixel is
-covered, and below it the pattern that covers it.
+is one tensor (1 + channels, height, width) of numbers in [0, 1]: first a mask, which says how much of each pixel is
+covered, then the pattern that covers it.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ BETAS = (0.5, 0.9)
 """The decay rates of Adam, for triggers and for the models hardened against them."""
 
 DEARER, CHEAPER = 1.5, 1.5**-1.5
-"""What the cost of a mask is multiplied by after enough successes, and after enough failures."""
+"""Factors on the cost of a mask after enough successes, and after enough failures."""
 
 JITTER = 0.01
-"""How far, at most, each number of the best trigger so far is moved for the search to go on from."""
+"""The most that each number of the best trigger so far is moved before the search continues from it."""
 
 EDGE = 1e-6
-"""What is kept from 0 and 1, where the inverse of tanh is infinite."""
+"""Distance kept from 0 and 1, where the inverse of tanh is infinite."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class InversionSettings:
 
     Attributes:
         success: share of the images that a trigger must turn into its target class.
-        universal_steps: steps to a trigger for images of all classes.
-        pair_steps: steps to a trigger for images of one class.
-        repeat_steps: steps to the same trigger on a second batch, where the first gave one.
+        universal_steps: steps of the search for a trigger for images of all classes.
+        pair_steps: steps of the search for a trigger for images of one class.
+        repeat_steps: steps of the search for the same trigger on a second batch, if the first gave one.
         lr: learning rate of Adam.
-        cost: what a pixel of mask adds to the loss at first; ten times as much on a second batch.
-        patience: steps of success, or of failure, in a row after which the cost changes.
-        samples: images a class that a universal trigger is sought on; classes with no more than that are left out.
-        max_mask: share of the image that the mask of a pair may cover; one that covers more is not trained with.
+        cost: what a pixel of mask adds to the loss at first; ten times as much with `repeat_steps`.
+        patience: successes, or failures, in a row after which the cost changes.
+        samples: images per class in the search for a universal trigger; classes with no more than that are left out.
+        max_mask: share of the image that the mask of a pair may cover; triggers that cover more are not used.
     """
 
     success: float = 0.9
@@ -57,7 +57,7 @@ class InversionSettings:
     max_mask: float = 0.125
 
     def __post_init__(self) -> None:
-        """Refuse settings that no search can follow."""
+        """Refuse settings that are out of range."""
         for name in ("universal_steps", "pair_steps", "repeat_steps", "lr", "cost", "patience", "samples"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"inversion.{name} must be a positive number, got {getattr(self, name)}")
@@ -67,7 +67,7 @@ class InversionSettings:
 
 
 class Effort(NamedTuple):
-    """Length of a search, and the first cost of a pixel of mask."""
+    """The number of steps of a search, and the first cost of a pixel of mask."""
 
     steps: int
     cost: float
@@ -75,17 +75,17 @@ class Effort(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """The purpose of k triggers; each has at least one image."""
+    """The goal of k triggers; each has at least one image."""
 
     images: Tensor  # (n, channels, height, width) in [0, 1]
-    targets: Tensor  # (n,) the classes that they shall be taken for
-    owner: Tensor  # (n,) the triggers that they get, from 0 to k - 1
+    targets: Tensor  # (n,) the classes that the model should take them for
+    owner: Tensor  # (n,) the index of the trigger that each gets, from 0 to k - 1
 
 
 def invert_triggers(
     model: nn.Module, goal: Goal, start: Tensor, effort: Effort, settings: InversionSettings, rng: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The smallest successful triggers on the way from `start` (k, 1 + channels, height, width), and their (k,) sizes.
+    """Search from `start` (k, 1 + channels, height, width); return the smallest triggers that succeed, and (k,) sizes.
 
     A trigger that never succeeded is zero, and so is its size.
     """
@@ -114,15 +114,15 @@ def invert_triggers(
 
 
 class Costs:
-    """The cost of a pixel of each mask: more after successes in a row, less after failures in a row."""
+    """The cost of a pixel of each mask: higher after successes in a row, lower after failures in a row."""
 
     def __init__(self, values: Tensor, patience: int) -> None:
         self.values = values  # (k,)
         self.patience = patience
-        self.streaks = [0] * len(values)  # failures count below zero
+        self.streaks = [0] * len(values)  # negative for failures
 
     def update(self, successes: list[bool]) -> None:
-        """Take note of one more step."""
+        """Update the costs after one more step."""
         for trigger, success in enumerate(successes):
             streak = max(self.streaks[trigger], 0) + 1 if success else min(self.streaks[trigger], 0) - 1
             if abs(streak) == self.patience:
@@ -132,41 +132,41 @@ class Costs:
 
 
 def stamp_triggers(images: Tensor, triggers: Tensor) -> Tensor:
-    """Images (n, channels, height, width) under a trigger each; a single trigger serves them all."""
+    """Stamp one trigger on each of (n, channels, height, width) images, or a single trigger on all of them."""
     masks, patterns = torch.split(triggers, [1, triggers.shape[1] - 1], 1)
     return torch.lerp(images, patterns, masks)
 
 
 def mask_sizes(triggers: Tensor) -> Tensor:
-    """(k,) the pixels that each trigger covers; one half covered is half a pixel."""
+    """Return the (k,) numbers of pixels that the triggers cover; a pixel that is half covered counts one half."""
     return triggers[:, 0].sum((1, 2))
 
 
 def draw_triggers(count: int, shape: torch.Size, rng: torch.Generator) -> Tensor:
-    """(count, 1 + channels, height, width) triggers for images of shape (channels, height, width), evenly drawn."""
+    """Draw (count, 1 + channels, height, width) triggers uniformly, for images of shape (channels, height, width)."""
     channels, height, width = shape
     return torch.rand(count, 1 + channels, height, width, generator=rng)
 
 
 def jitter_triggers(trigger: Tensor, rng: torch.Generator) -> Tensor:
-    """A trigger moved a little in every number."""
+    """Return a trigger with every number moved a little."""
     noise = torch.rand(trigger.shape, generator=rng).to(trigger.device)
     return (trigger + JITTER * (2 * noise - 1)).clamp_(0, 1)
 
 
 def bounded(free: Tensor) -> Tensor:
-    """Any numbers as numbers in [0, 1]."""
+    """Map any numbers into [0, 1]."""
     return free.tanh() / 2 + 0.5
 
 
 def unbounded(values: Tensor) -> Tensor:
-    """The numbers behind numbers in [0, 1], which are finite even for 0 and 1."""
+    """Invert `bounded`; the result is finite even for 0 and 1."""
     return torch.atanh(2 * values.clamp(EDGE, 1 - EDGE) - 1)
 
 
 @contextmanager
 def freeze_parameters(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode and without gradients of its own; afterwards it is as it was."""
+    """Put the model into evaluation mode without gradients of its parameters, and restore it afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     model.eval()

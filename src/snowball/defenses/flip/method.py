@@ -1,15 +1,15 @@
 """FLIP: benign clients harden the global model against triggers that they find in it.
 
 Zhang et al., "FLIP: A Provable Defense Framework for Backdoor Mitigation in Federated Learning", ICLR 2023. A backdoor
-that malicious clients have planted shows as a small patch that turns one class into another. Benign clients invert such
-patches from the global model and train on them with true labels; the server averages all updates; and a model that is
-not sure of a sample rejects it.
+from malicious clients shows as a small patch that turns one class into another. Benign clients invert such patches from
+the global model and train on them with true labels. The server averages all updates, and a model that is not sure of a
+sample rejects it.
 
-Deviations: a batch whose mask is too large is trained on without a trigger, where the authors' code leaves it out: that
-code starts from a trained model, and a federation that starts from nothing would learn more slowly. One-way triggers
-lead to the target class; in the authors' code they lead to the source, which takes no trigger. Universal triggers that
-a task has no batches left for are sought in the client's next one. Equal priorities are drawn from at random. In a
-search both ways, each way's loss is a mean over its images, not a sum.
+Deviations: if a mask is too large, we train on the batch without a trigger, while the authors' code skips the batch.
+That code starts from a trained model; a federation that starts from scratch would learn more slowly. One-way triggers
+lead to the target class; in the authors' code they lead to the source, which takes no trigger. Universal triggers for
+which a task has no batches left are searched for in the client's next task. Among equal priorities we draw at random.
+In a search both ways, each way's loss is a mean over its images, not a sum.
 """
 
 from collections.abc import Iterator
@@ -30,17 +30,17 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class FLIP:
-    """Average all updates, of clients that train against triggers; reject samples of low confidence.
+    """Average all updates of clients that train against triggers, and reject samples of low confidence.
 
     Attributes:
-        reject_below: the confidence under which a sample gets no label (the paper's tau).
-        server_rate: what the mean update is multiplied by; 0.1 in the authors' code, which starts from a trained model.
-        epochs: how often a benign client goes over its samples.
-        batch: samples in its steps.
+        reject_below: the confidence below which a sample gets no label (the paper's tau).
+        server_rate: factor on the mean update; 0.1 in the authors' code, which starts from a trained model.
+        epochs: passes of a benign client over its samples.
+        batch: samples per step of its training.
         lr: learning rate of its Adam.
-        portion: share of a batch's images in question that get a trigger.
-        max_batches: batches of a task, at most.
-        inversion: how triggers are sought.
+        portion: share of a batch's eligible images that get a trigger.
+        max_batches: the most batches of a task.
+        inversion: settings of the search for triggers.
     """
 
     reject_below: float = 0.4
@@ -53,7 +53,7 @@ class FLIP:
     inversion: InversionSettings = field(default_factory=InversionSettings)
 
     def __post_init__(self) -> None:
-        """Refuse settings that no task or prediction can follow."""
+        """Refuse settings that are out of range."""
         for name in ("server_rate", "epochs", "batch", "lr", "max_batches"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"{name} must be a positive number, got {getattr(self, name)}")
@@ -63,12 +63,12 @@ class FLIP:
             raise SettingError(f"reject_below must be a confidence from 0, got {self.reject_below}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Elect everybody, one as heavy as the other."""
+        """Elect everybody, all with equal weight."""
         elected = elect_everyone(updates)
         return Verdict(self.server_rate * average_equally(updates, elected), elected)
 
     def train(self, task: ClientTask) -> State:
-        """Harden the task's model; what the client keeps is what it knows of its triggers."""
+        """Harden the task's model, and return the client's knowledge of its triggers, which it keeps."""
         if task.inputs.ndim != 4:
             shape = tuple(task.inputs.shape[1:])
             raise SettingError(f"flip finds triggers in images (channels, height, width), got samples of shape {shape}")
@@ -79,12 +79,12 @@ class FLIP:
         return hardening.memory.state()
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
-        """The likeliest labels of raw samples, where they are likely enough."""
+        """Return the likeliest labels of raw samples; reject samples whose label is not likely enough."""
         model, base = require(context.model, "model", "flip"), require(context.base, "base", "flip")
         confidence, labels = model(base, inputs).softmax(1).max(1)
         return labels.where(confidence >= self.reject_below, REJECTED)
 
     def _batches(self, task: ClientTask) -> Iterator[Tensor]:
-        """Batches without end, each epoch in a new order."""
+        """Yield batches endlessly, each epoch in a new order."""
         while True:
             yield from torch.split(torch.randperm(len(task.labels), generator=task.rng), self.batch)

@@ -1,4 +1,4 @@
-"""The namesake: both elections, each alone beside its paper."""
+"""Snowball as its paper describes it: both elections, the bottom-up one alone, and the paper's two ablations."""
 
 from snowball.defenses.snowball.method import Snowball, SnowballMinus
 from snowball.defenses.snowball.vae import VAESettings

@@ -1,4 +1,4 @@
-"""The bottom-up election: every update clusters its peers and votes for those beside it."""
+"""The bottom-up election: every update clusters all updates and votes for those in its own cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class Ballots:
     """The votes, layer by layer.
 
     Attributes:
-        totals: (n,) votes each row received, rounded to 1e-9 so that what is equal but for rounding ties.
-        votes: (n,) votes received, by layer.
+        totals: (n,) votes that each row received, rounded to 1e-9 so that totals equal up to rounding errors tie.
+        votes: (n,) votes that each row received, by layer.
         clarity: (n,) Calinski-Harabasz score of each voter's clustering, by layer.
-        weight: (n,) what each voter's ballot counted, by layer.
+        weight: (n,) weight of each voter's ballot, by layer.
     """
 
     totals: Tensor
@@ -43,13 +43,13 @@ def count_ballots(updates: Updates, layers: Sequence[str], clusters: int, floor:
 
 
 def choose_centroids(gram: Tensor, clusters: int) -> Tensor:
-    """(n, clusters) where each voter starts: itself, then the rows farthest from it."""
-    distances = compute_squared_distances(gram).fill_diagonal_(torch.inf)  # itself first of all
+    """Return the (n, clusters) rows that each voter starts from: itself, then the rows farthest from it."""
+    distances = compute_squared_distances(gram).fill_diagonal_(torch.inf)  # each voter comes first
     return distances.sort(dim=1, descending=True, stable=True).indices[:, :clusters]
 
 
 def weigh_ballots(scores: Tensor, floor: float) -> Tensor:
-    """Clarity scaled to [floor, 1] over the voters; all equal count one."""
+    """Scale the voters' clarity to [floor, 1]; if all are equal, every ballot counts one."""
     low, high = scores.min(), scores.max()
     if high - low <= 1e-9 * high:
         return torch.ones_like(scores)

@@ -1,10 +1,10 @@
 """Finds the number of clusters of a layer by the Gap statistic.
 
 Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001: the
-gap is how far the logarithm of the scatter within clusters lies below that of structureless references, and their rule
-is to take the smallest number whose gap is not clearly below that of the next. References are drawn evenly over the
-range of each column (their choice a). Along principal axes (their choice b) real updates look structureless, and the
-answer is the least number asked about.
+gap is how far the logarithm of the scatter within clusters lies below that of structureless references. Their rule
+takes the smallest number whose gap is not clearly below that of the next. References are drawn uniformly over the range
+of each column (their choice a). Along principal axes (their choice b), real updates look structureless, and the result
+is the lowest number allowed.
 """
 
 from typing import Literal
@@ -16,20 +16,20 @@ from snowball.defenses.snowball.kmeans import bound_rounding, measure_scatter, m
 from snowball.updates import Updates
 
 GapRule = Literal["first", "largest"]
-"""Which number is taken: the first whose gap is within one standard error of the next one's, or that of the largest."""
+"""The number to take: the first whose gap is within one standard error of the next one's, or that of the largest."""
 
 REFERENCES = 10
 FEWEST_STARTS, MOST_STARTS = 10, 50
-"""Starts of K-means that the best is taken of; the fewer, the more the number found is left to chance."""
+"""Starts of K-means, of which the best counts; with fewer, the number found depends more on chance."""
 
 MOST_COLUMNS = 1 << 16
-"""Columns that references are drawn for; of wider layers so many at random, since more change nothing but the scale."""
+"""The most columns that references have; wider layers are sampled, since more columns change only the scale."""
 
 
 def find_clusters(
     updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule = "first"
 ) -> int:
-    """The number of clusters of a layer's rows, in [least, most]."""
+    """Find the number of clusters of a layer's rows, in [least, most]."""
     gram = updates.products(layer)
     if most <= least or measure_scatter(gram) <= 0:
         return least
@@ -55,14 +55,14 @@ def _measure_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tenso
 
 
 def _draw_reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
-    """The Gram matrix of rows drawn evenly over the columns' ranges."""
+    """Return the Gram matrix of rows drawn uniformly over the columns' ranges."""
     drawn = torch.rand(rows, len(ranges), generator=rng, dtype=ranges.dtype) * ranges
     drawn -= drawn.mean(0)
     return drawn @ drawn.T
 
 
 def find_log_scatter(gram: Tensor, counts: range, rng: torch.Generator) -> Tensor:
-    """The log of the least scatter within clusters that several starts find, for each number of clusters."""
+    """Return the log of the least scatter within clusters over several starts, for each number of clusters."""
     starts = min(MOST_STARTS, max(FEWEST_STARTS, 10_000 // len(gram)))
     order = torch.rand(starts, len(gram), generator=rng).argsort(1)
     least = [measure_scatter_within(gram, run_lloyd(gram, order[:, :k]), k).min() for k in counts]

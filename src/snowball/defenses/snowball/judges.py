@@ -1,7 +1,7 @@
 """The judges of the top-down election: they score how much a candidate resembles the elected.
 
-A judge is called with the elected rows and the candidates, again and again as the elected grow, and scores each
-candidate; low is good.
+The election calls a judge with the elected rows and the candidates, again each time the elected grow. The judge scores
+each candidate; low is good.
 """
 
 from collections.abc import Sequence
@@ -19,31 +19,31 @@ from snowball.updates import Updates
 PUBLISHED_BATCH = 8
 SPAN_BATCH = 64
 FARTHEST = 100
-"""Times the median distance at which a row is far enough: coordinates would lose the others beside one farther off."""
+"""The longest length of a row, as a multiple of the median: beside a longer row, coordinates would lose the others."""
 
 
 class Judge(Protocol):
-    """Scores candidates by their differences to the elected; low is good."""
+    """Scores candidates by their differences from the elected; low is good."""
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
-        """(c,) a score for each of the candidates, given the elected rows so far."""
+        """Return the (c,) scores of the candidates, given the rows elected so far."""
         ...
 
 
 class Appoint(Protocol):
-    """Makes a judge of a round's updates in these layers."""
+    """Makes a judge for a round's updates in these layers."""
 
     def __call__(
         self, updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
     ) -> Judge:
-        """A judge; what takes long it computes on the device, with draws from the CPU's generator."""
+        """Return a judge; it does the heavy computation on the device, with draws from the CPU's generator."""
         ...
 
 
 def judge_by_distance(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
-    """Mean squared distance to the elected: what the published judge comes down to, in closed form."""
+    """Judge by the mean squared distance to the elected: the closed form of what the published judge amounts to."""
     distances = compute_squared_distances(_sum_products(updates, layers))
     return lambda elected, candidates: distances[candidates][:, elected].mean(1)
 
@@ -51,7 +51,7 @@ def judge_by_distance(
 def judge_by_vae(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
-    """The VAE as published: on the logistic function of differences, column by column."""
+    """Judge by the VAE as published, on the logistic function of differences, column by column."""
     rows = _read_layers(updates, layers)
     return VAEJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
@@ -59,7 +59,7 @@ def judge_by_vae(
 def judge_by_updates_vae(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
-    """The same VAE, taught the elected and not their differences: what the paper holds its own against."""
+    """Judge by the same VAE, trained on the elected instead of their differences: a baseline of the paper."""
     rows = _read_layers(updates, layers)
     return _UpdatesJudge(rows, VAE(rows.shape[1], vae, rng, PUBLISHED_BATCH, bounded=True, device=device))
 
@@ -67,7 +67,7 @@ def judge_by_updates_vae(
 def judge_by_span_vae(
     updates: Updates, layers: Sequence[str], vae: VAESettings, rng: torch.Generator, device: str = "cpu"
 ) -> Judge:
-    """The VAE on scaled coordinates in the span of the updates: its cost does not depend on the model's size."""
+    """Judge by the VAE on scaled coordinates in the updates' span: its cost does not depend on the model's size."""
     products = _sum_products(updates, layers)
     lengths = products.diagonal().sqrt()
     kept = compute_clip_factors(lengths, FARTHEST * float(lengths.median()) or 1.0)
@@ -86,7 +86,7 @@ JUDGES: dict[str, Appoint] = {
 
 
 class VAEJudge:
-    """Learns the differences of the elected, more of them at each call, and scores by reconstruction error."""
+    """Learns the differences between the elected, more of them at each call, and scores by reconstruction error."""
 
     def __init__(self, rows: Tensor, vae: VAE) -> None:
         self.rows = rows.to(vae.device)  # (n, d)
@@ -94,12 +94,12 @@ class VAEJudge:
         self.fresh = True
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
-        """(c,) the reconstruction error of each candidate."""
+        """Return the (c,) reconstruction errors of the candidates."""
         with use_threads(self.vae.settings.cpu_threads):
             return self._judge(elected, candidates).cpu()
 
     def _judge(self, elected: Tensor, candidates: Tensor) -> Tensor:
-        if len(elected) < 2:  # no differences to learn from: the nearest joins
+        if len(elected) < 2:  # no differences to learn from: score by distance
             return (self.rows[candidates].double() - self.rows[elected]).square().sum(1)
         known = self._known(self.rows[elected])
         if self.fresh:
@@ -109,18 +109,18 @@ class VAEJudge:
         return torch.stack([self._score(self._seen(row, elected)) for row in candidates.tolist()])
 
     def places(self, elected: Tensor) -> Tensor:
-        """(n, 2) where each row's mean code lies, along the two directions in which they differ most."""
+        """Return the (n, 2) coordinates of the rows' mean codes, along the two directions in which they differ most."""
         with use_threads(self.vae.settings.cpu_threads):
             means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
         codes = torch.stack(means).cpu().double().nan_to_num()
         return project_rows(codes @ codes.T)
 
     def _known(self, elected: Tensor) -> Tensor:
-        """(m, d) what there is to learn of the elected."""
+        """Return the (m, d) inputs to learn from the elected."""
         return _subtract_pairs(elected)
 
     def _seen(self, row: int, elected: Tensor) -> Tensor:
-        """(s, d) what a row is looked at by."""
+        """Return the (s, d) inputs that a row is scored by."""
         return self.rows[elected] - self.rows[row]
 
     def _score(self, seen: Tensor) -> Tensor:
@@ -141,17 +141,17 @@ class _UpdatesJudge(VAEJudge):
 
 
 def _read_layers(updates: Updates, layers: Sequence[str]) -> Tensor:
-    """(n, d) the layers side by side."""
+    """Return the (n, d) columns of the layers side by side."""
     places = [torch.arange(*updates.layout.columns[layer].indices(updates.layout.width)) for layer in layers]
     return updates.read_columns(torch.cat(places)).float()
 
 
 def _subtract_pairs(rows: Tensor) -> Tensor:
-    """(m (m - 1), d) the difference of every row to every other."""
+    """Return the (m (m - 1), d) differences of every row from every other."""
     first, second = torch.tensor([*permutations(range(len(rows)), 2)]).T
     return rows[first] - rows[second]
 
 
 def _sum_products(updates: Updates, layers: Sequence[str]) -> Tensor:
-    """The inner products of the layers side by side."""
+    """Return the inner products of the rows over all these layers."""
     return torch.stack([updates.products(layer) for layer in layers]).sum(0)

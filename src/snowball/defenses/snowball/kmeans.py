@@ -1,7 +1,7 @@
 """Lloyd's K-means for many starts at once, from inner products alone.
 
-A centroid is an average of rows, so distances to it, the Lloyd step and the quality of a clustering are all
-expressions in the rows' inner products; the number of columns never enters.
+A centroid is an average of rows, so distances to it, the Lloyd step and the quality of a clustering all follow from
+the rows' inner products; the cost does not depend on the number of columns.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 MOST_STEPS = 300
 CHUNK_ELEMENTS = 1 << 20
-"""Elements of the (starts, clusters, rows) arrays worked on at a time: 8 MiB each."""
+"""Elements of the (starts, clusters, rows) arrays that are processed at a time: 8 MiB each."""
 
 
 def run_lloyd(gram: Tensor, starts: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def run_lloyd(gram: Tensor, starts: Tensor) -> Tensor:
         starts: (s, k) row indices, the first centroids of each start.
 
     Returns:
-        (s, n) the cluster of each row; cluster 0 grew from a start's first row.
+        The (s, n) cluster of each row; cluster 0 grew from a start's first row.
     """
     size = max(1, CHUNK_ELEMENTS // (starts.shape[1] * len(gram)))
     return torch.cat([_run_starts(gram, chunk) for chunk in torch.split(starts, size)])
@@ -33,7 +33,7 @@ def _run_starts(gram: Tensor, starts: Tensor) -> Tensor:
     labels = torch.full_like(result, -1)
     members = torch.nn.functional.one_hot(starts, len(gram)).to(gram.dtype)  # (s, k, n)
     for _ in range(MOST_STEPS):
-        distances = measure_to_centroids(gram, members)  # (s, k, n), short of each row's own square
+        distances = measure_to_centroids(gram, members)  # (s, k, n), minus each row's own square
         previous, labels = labels, distances.min(1).indices  # several times as fast as argmin
         changed = (labels != previous).any(1)
         result[active] = labels
@@ -46,13 +46,13 @@ def _run_starts(gram: Tensor, starts: Tensor) -> Tensor:
 
 
 def mark_members(labels: Tensor, clusters: int, dtype: torch.dtype) -> Tensor:
-    """(s, k, n) one where a row belongs to a cluster."""
+    """Return (s, k, n) ones where a row belongs to a cluster, and zeros elsewhere."""
     members = torch.zeros(len(labels), clusters, labels.shape[1], dtype=dtype)
     return members.scatter_(1, labels[:, None], 1.0)
 
 
 def measure_to_centroids(gram: Tensor, members: Tensor) -> Tensor:
-    """(s, k, n) squared distances of rows to the clusters' centroids, less each row's own square."""
+    """Return the (s, k, n) squared distances of rows to the clusters' centroids, minus each row's own square."""
     products = members @ gram
     sizes = members.sum(2, keepdim=True).clamp_(min=1)
     squares = (members * products).sum(2, keepdim=True) / sizes**2
@@ -66,7 +66,7 @@ def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor
         return
     own = distances.gather(1, labels[:, None])[:, 0] + gram.diagonal()  # (s, n)
     farthest = own.sort(dim=1, descending=True, stable=True).indices
-    apart = (own > 1e-12 * gram.diagonal()).any(1)  # rows on top of each other cannot fill a cluster
+    apart = (own > 1e-12 * gram.diagonal()).any(1)  # rows that coincide cannot fill a cluster
     start, cluster = (empty & apart[:, None]).nonzero(as_tuple=True)
     row = farthest[start, (empty.cumsum(1) - 1)[start, cluster]]
     members[start, labels[start, row], row] = 0
@@ -74,9 +74,9 @@ def _fill_empty(members: Tensor, labels: Tensor, distances: Tensor, gram: Tensor
 
 
 def measure_scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
-    """(s,) summed squared distances of rows to their cluster's centroid.
+    """Return the (s,) summed squared distances of rows to their cluster's centroid.
 
-    Row by row, where a difference of two sums would be shorter: beside one far row all others would drown in it.
+    The sum goes row by row: a difference of two sums would be shorter, but one far row would round off all others.
     """
     to_own = measure_to_centroids(gram, mark_members(labels, clusters, gram.dtype)).gather(1, labels[:, None])[
         :, 0
@@ -85,14 +85,14 @@ def measure_scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tenso
 
 
 def measure_scatter(gram: Tensor) -> Tensor:
-    """The summed squared distances of all rows to their mean."""
+    """Return the summed squared distances of all rows to their mean."""
     return (gram.trace() - gram.mean() * len(gram)).clamp(min=0)
 
 
 def compute_calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
-    """(s,) how clearly each clustering parts the rows: the variance between clusters over that within, per degree.
+    """Return the (s,) clarity of each clustering: variance between clusters over that within, per degree of freedom.
 
-    Equal to scikit-learn's score, save that rows which coincide with their centroids score highest, not 1.
+    It equals scikit-learn's score, except that rows that coincide with their centroids score highest instead of 1.
     """
     total = measure_scatter(gram)
     within = measure_scatter_within(gram, labels, clusters)
@@ -103,6 +103,6 @@ def compute_calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Te
 
 
 def bound_rounding(gram: Tensor) -> float:
-    """A scatter that is nothing but rounding, by the usual length of rows; never zero."""
+    """Return the scatter that rounding alone explains, given the median length of rows; never zero."""
     limits = torch.finfo(gram.dtype)
     return float(limits.eps * len(gram) * gram.diagonal().median()) + limits.tiny

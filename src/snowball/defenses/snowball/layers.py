@@ -1,4 +1,4 @@
-"""Reads the elections' settings for a round: the layers that vote, and the rows that a share means."""
+"""Reads the elections' settings for a round: the layers that vote, and the number of rows that a share stands for."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -10,7 +10,7 @@ Layers = Literal["ends", "all"] | tuple[str, ...]
 
 
 def select_voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
-    """The names of the layers that vote: first and last weight layer, all weight layers, or those named."""
+    """Return the layers that vote: the first and last weight layer, all weight layers, or those named."""
     if layers == "ends":
         return tuple(dict.fromkeys((layout.weights[0], layout.weights[-1])))
     if layers == "all":
@@ -24,11 +24,11 @@ def select_voting_layers(layout: Layout, layers: Layers) -> tuple[str, ...]:
 
 
 def count_share(share: float, rows: int, rounding: Callable[[float], int]) -> int:
-    """Return how many rows a share means, at least one; rounding errors do not count."""
+    """Return the number of rows that a share stands for, at least one; rounding errors do not count."""
     return max(1, rounding(round(share * rows, 9)))
 
 
 def check_share(name: str, share: float) -> None:
-    """Refuse what is no share."""
+    """Refuse a share outside (0, 1]."""
     if not 0 < share <= 1:
         raise SettingError(f"{name} must lie in (0, 1], got {share}")

@@ -1,12 +1,12 @@
 """Snowball: updates elect a few trusted ones, and these pick more like themselves.
 
 Qin et al., "Resisting Backdoor Attacks in Federated Learning via Bidirectional Elections and Individual Perspective",
-AAAI 2024. Every update clusters all updates from its own point of view and votes for its own cluster; the few with most
-votes are elected, and after some rounds they grow by the candidates whose differences to them look like the differences
-among themselves.
+AAAI 2024. Every update clusters all updates from its own point of view and votes for its own cluster. The few with the
+most votes are elected. After some rounds, candidates join them whose differences from the elected look like the
+differences among the elected.
 
-Deviations: Algorithm 1 prints that candidates of "larger" error join, the paper's text says lowest, and lowest it is.
-Fewer than four updates cannot be told apart by clusters: all are elected. `ballot_floor` is ours, 0 is the paper's.
+Deviations: Algorithm 1 lets candidates of "larger" error join, but the paper's text says lowest; we take the lowest.
+Clusters cannot tell fewer than four updates apart, so all are elected. `ballot_floor` is ours; the paper's is 0.
 """
 
 from dataclasses import dataclass, field
@@ -31,10 +31,10 @@ from snowball.updates import Updates
 
 LEAST_VOTERS = 4
 LEAST_CLUSTERS = 3
-"""Clusters that "gap" may use however few updates there are."""
+"""Clusters that "gap" may always use, however few updates there are."""
 
 UNKNOWN_ROUNDS = 100
-"""Rounds that a share of rounds is taken of where their number is not known."""
+"""Number of rounds that a share of rounds refers to if the real number is unknown."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class SnowballMinus:
     """Average the few updates that most others vote for: Snowball's bottom-up election alone.
 
     Attributes:
-        clusters: into how many a voter parts its peers (the paper's K-check); "gap" finds it in the first round.
-        gap_from: the fewest clusters that "gap" may find; 2 in the paper, with which more infected updates win seats.
-        gap_to: the most that it may find; there are never more than half as many as updates, or 3.
-        gap_rule: which number "gap" takes: "first" for the first whose gap is within one standard error of the next
-            one's, or "largest" for that of the largest gap.
+        clusters: number of clusters that a voter forms (the paper's K-check); "gap" finds it in the first round.
+        gap_from: the fewest clusters that "gap" may find; 2 in the paper, which lets more infected updates win seats.
+        gap_to: the most clusters that it may find; never more than half the number of updates, or 3 if that is more.
+        gap_rule: the number that "gap" takes: "first" for the first whose gap is within one standard error of the next
+            one's, or "largest" for the one with the largest gap.
         layers: the layers that vote: "ends" for the first and last weight layer, "all" weight layers, or their names.
         first_share: share of the updates that is elected, rounded up (the paper's M-check over K).
-        ballot_floor: the least that a ballot counts, the clearest counting 1; 0 is the paper's.
+        ballot_floor: the least weight of a ballot; the clearest has 1. The paper's is 0.
     """
 
     clusters: int | Literal["gap"] = "gap"
@@ -91,7 +91,7 @@ class SnowballMinus:
         return Verdict(average_by_examples(updates, elected), elected, {**facts, **more}, {"clusters": found})
 
     def _find_clusters(self, updates: Updates, layers: tuple[str, ...], context: Context) -> int:
-        """The set number of clusters, or the first round's average of what the Gap statistic finds in each layer."""
+        """Return the number of clusters as set, or the layers' average by the Gap statistic in the first round."""
         if self.clusters != "gap":
             if self.clusters >= len(updates):
                 raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
@@ -107,7 +107,7 @@ class SnowballMinus:
     def _grow(
         self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """No top-down election here: the selectees are the elected."""
+        """Elect the selectees alone, without a top-down election."""
         return selectees, describe_seats(selectees, votes)
 
 
@@ -119,9 +119,9 @@ class Snowball(SnowballMinus):
         target_share: share of the updates that is elected in the end, rounded down (the paper's M over K).
         step_share: share that joins in one step of the top-down election, rounded up (M^E over K).
         grow_after: the top-down election is held after this share of the rounds, or, if an int, after this round (T^V);
-            where the number of rounds is not known, a share is one of 100 rounds.
-        judge: how candidates are scored: "vae" as published, "vae-updates", the same taught the updates instead of
-            their differences, "vae-span" on coordinates of the updates' span, or "distance", the mean squared
+            if the number of rounds is unknown, the share is of 100 rounds.
+        judge: how candidates are scored: "vae" as published; "vae-updates", the same trained on the updates instead of
+            their differences; "vae-span" on coordinates in the updates' span; or "distance", the mean squared
             distance to the elected.
         vae: the settings of the VAE, for the judges that use one.
     """
@@ -147,7 +147,7 @@ class Snowball(SnowballMinus):
     def _grow(
         self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """After the first rounds, hold the top-down election."""
+        """Hold the top-down election after the first rounds."""
         if context.round <= self._last_round_without(context):
             return selectees, describe_seats(selectees, votes)
         start = perf_counter()
@@ -165,13 +165,13 @@ class Snowball(SnowballMinus):
 
 
 def check_clusters(clusters: object) -> None:
-    """Refuse what is no number of clusters."""
+    """Refuse anything but "gap" or a number of clusters from 2."""
     if clusters != "gap" and not (isinstance(clusters, int) and clusters >= 2):
         raise SettingError(f"clusters must be 2 or more, or 'gap', got {clusters!r}")
 
 
 def check_gap(least: int, most: int, rule: str) -> None:
-    """Refuse a range or a rule by which no number of clusters can be found."""
+    """Refuse a range or a rule that cannot give a number of clusters."""
     for name, number in {"gap_from": least, "gap_to": most}.items():
         if not (isinstance(number, int) and number >= 2):
             raise SettingError(f"{name} must be a number of clusters, 2 or more, got {number!r}")
@@ -182,12 +182,15 @@ def check_gap(least: int, most: int, rule: str) -> None:
 
 
 def limit_clusters(updates: Updates) -> int:
-    """The most clusters that "gap" may use: half as many as updates, since a cluster of one is no vote."""
+    """Return the most clusters that "gap" may use: half the number of updates, or 3 if that is more.
+
+    With more clusters, many would hold one row, which votes for nobody but itself.
+    """
     return max(LEAST_CLUSTERS, len(updates) // 2)
 
 
 def collect_facts(ballots: Ballots) -> dict[str, Tensor | float]:
-    """The ballots as facts of a verdict."""
+    """Return the ballots as facts of a verdict."""
     facts: dict[str, Tensor | float] = {"votes": ballots.totals}
     parts = {"votes": ballots.votes, "clarity": ballots.clarity, "weight": ballots.weight}
     for name, by_layer in parts.items():
@@ -198,7 +201,7 @@ def collect_facts(ballots: Ballots) -> dict[str, Tensor | float]:
 def describe_seats(selectees: Tensor, votes: Tensor, growth: Growth | None = None) -> dict[str, Tensor | float]:
     """Return the facts about seats: the step, the score and the margin of each row.
 
-    For the selectees the score is the votes and the margin the lead over the best row that is none of them.
+    For selectees, the score is their votes, and the margin is their lead over the best row that is not a selectee.
     """
     order = torch.where(selectees, 0, -1) if growth is None else growth.order
     score = torch.full(votes.shape, torch.nan, dtype=torch.float64) if growth is None else growth.score.clone()
@@ -209,7 +212,7 @@ def describe_seats(selectees: Tensor, votes: Tensor, growth: Growth | None = Non
 
 
 def describe_codes(judge: Judge, elected: Tensor) -> dict[str, Tensor]:
-    """Return the position of each row in the code of a trained VAE, in two dimensions."""
+    """Return each row's two coordinates in the latent space of a trained VAE; nothing without one."""
     if not isinstance(judge, VAEJudge) or judge.fresh:
         return {}
     return dict(zip(CODES, judge.places(elected.nonzero()[:, 0]).T, strict=True))

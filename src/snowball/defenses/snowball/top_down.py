@@ -1,4 +1,4 @@
-"""The top-down election: the elected pick whoever resembles them, a few at a time."""
+"""The top-down election: the elected pick the candidates that resemble them, a few at a time."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,10 @@ class Growth:
     """The course of a top-down election.
 
     Attributes:
-        elected: (n,) bool, everybody elected in the end.
-        order: (n,) the step at which a row joined: 0 for those elected before, -1 for those never.
-        score: (n,) the judge's score when a row joined, or the last one for those never; NaN for those before.
-        margin: (n,) how far a joining row's score lay below the best that did not join in its step; NaN elsewhere.
+        elected: (n,) bool, the rows elected in the end.
+        order: (n,) the step at which a row joined: 0 if it was elected before, -1 if it never joined.
+        score: (n,) the judge's score when a row joined, or its last one if it never did; NaN if it was elected before.
+        margin: (n,) how far a row's score was below the best score that did not join in the same step; NaN elsewhere.
     """
 
     elected: Tensor
@@ -27,9 +27,9 @@ class Growth:
 
 
 def grow_elected(selectees: Tensor, target: int, step: int, judge: Judge, lots: Tensor) -> Growth:
-    """Let the lowest-scored `step` candidates join the selectees, again and again, until `target` are elected.
+    """Let the `step` candidates with the lowest scores join the selectees, repeatedly, until `target` are elected.
 
-    Equal scores go by the lower of the rows' lots (n,).
+    Of equal scores, the lower of the rows' (n,) lots wins.
     """
     joined = torch.where(selectees, 0, -1)
     score = torch.full(joined.shape, torch.nan, dtype=torch.float64)

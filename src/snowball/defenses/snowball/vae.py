@@ -1,6 +1,7 @@
 """The variational auto-encoder that learns what differences between good updates look like.
 
-Sizes, activations, loss and optimiser as published; Kingma and Welling, "Auto-Encoding Variational Bayes", ICLR 2014.
+Sizes, activations, loss and optimiser are as published. The idea of a VAE: Kingma and Welling, "Auto-Encoding
+Variational Bayes", ICLR 2014.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch.nn import functional
 from snowball.errors import SettingError
 
 SCORE_ELEMENTS = 1 << 23
-"""Elements of reconstructions held at a time while scoring: 32 MiB."""
+"""Elements of reconstructions in memory at a time while scoring: 32 MiB."""
 
 MAX_THREADS = 1024
 
@@ -25,13 +26,13 @@ class VAESettings:
 
     Attributes:
         first_epochs: epochs before the first candidates are scored (the paper's E^VI).
-        tune_epochs: epochs each time the elected have grown (E^VT).
+        tune_epochs: epochs before every scoring, the first one too (E^VT).
         hidden: width of the hidden layers (S^H).
         latent: width of the latent code (S^L).
-        samples: latent draws a reconstruction error is averaged over.
+        samples: latent draws that a reconstruction error is averaged over.
         lr: learning rate of Adam.
-        cpu_threads: threads that it computes with on a CPU. A setting, and not what the machine has, since rounding
-            depends on it in some widths.
+        cpu_threads: threads that it uses on a CPU. It is a setting, not the machine's number, since at some widths
+            rounding depends on it.
     """
 
     first_epochs: int = 270
@@ -43,7 +44,7 @@ class VAESettings:
     cpu_threads: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no network can have, and threads that no machine has."""
+        """Refuse sizes and numbers of threads that are out of range."""
         for name in ("first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"vae.{name} must be a positive number, got {getattr(self, name)}")
@@ -55,9 +56,9 @@ class VAE(nn.Module):
     """An encoder and a decoder of three layers each.
 
     Attributes:
-        batch: differences an optimiser step.
-        bounded: inputs and outputs go through the logistic function, as published; else they are linear.
-        device: where it computes; what is random is drawn on the CPU, so that devices differ in arithmetic alone.
+        batch: differences per optimiser step.
+        bounded: whether inputs and outputs go through the logistic function, as published; otherwise they are linear.
+        device: where it computes; random numbers are drawn on the CPU, so that devices differ only in arithmetic.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class VAE(nn.Module):
                 optimiser.step()
 
     def differentiate(self, inputs: Tensor, noise: Tensor) -> None:
-        """Write the gradients of the loss: summed squared error, and summed divergence of the code from a normal.
+        """Write the gradients of the loss: summed squared error, plus summed divergence of the code from a normal.
 
-        By hand, into memory that is used again: at batches of eight, autograd takes longer than the arithmetic.
+        It is written by hand and reuses memory: at batches of eight, autograd takes longer than the arithmetic.
         """
         entered = self.enter(inputs).relu_()
         encoded = self.encode(entered).relu_()
@@ -123,12 +124,12 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def codes(self, differences: Tensor) -> Tensor:
-        """(m, latent) the mean code of each difference."""
+        """Return the (m, latent) mean codes of the differences."""
         return self._encode(self._prepare(differences))[0]
 
     @torch.no_grad()
     def errors(self, differences: Tensor) -> Tensor:
-        """(m,) summed squared reconstruction error of each difference, averaged over latent draws."""
+        """Return the (m,) summed squared reconstruction errors of the differences, averaged over latent draws."""
         at_once = max(1, SCORE_ELEMENTS // (differences.shape[1] * self.settings.samples))
         return torch.cat([self._errors(part) for part in torch.split(differences, at_once)])
 
@@ -141,13 +142,13 @@ class VAE(nn.Module):
         return (outputs - inputs).square_().sum(2).mean(0)
 
     def _encode(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """The mean of the code, and its logarithmic variance before the softplus."""
+        """Return the mean of the code, and its logarithmic variance before the softplus."""
         code: Tensor = self.code(self.encode(self.enter(inputs).relu_()).relu_())
         return code.chunk(2, 1)
 
 
 class Affine(nn.Module):
-    """A linear layer with Kaiming weights from the given stream and biases of zero, keeping its gradients' memory."""
+    """A linear layer with Kaiming weights from the given stream and zero biases; it reuses its gradients' memory."""
 
     def __init__(self, inputs: int, outputs: int, rng: torch.Generator, device: str = "cpu") -> None:
         super().__init__()
@@ -156,15 +157,15 @@ class Affine(nn.Module):
         self.weight.grad, self.bias.grad = torch.empty_like(self.weight), torch.empty_like(self.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's outputs."""
+        """Return the layer's outputs."""
         return functional.linear(inputs, self.weight, self.bias)
 
     def store(self, inputs: Tensor, outer: Tensor) -> None:
-        """Write the gradients that follow from the outputs' gradient."""
+        """Write the gradients of weight and bias, given that of the outputs."""
         torch.mm(outer.T, inputs, out=self.weight.grad)
         torch.sum(outer, 0, out=self.bias.grad)
 
     def backward(self, inputs: Tensor, outer: Tensor) -> Tensor:
-        """Write the gradients, and give that of the inputs."""
+        """Write the gradients of weight and bias, and return that of the inputs."""
         self.store(inputs, outer)
         return outer @ self.weight

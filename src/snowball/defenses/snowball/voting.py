@@ -1,6 +1,6 @@
-"""The paper's two ablations of the bottom-up election: votes at random, and votes for the centre.
+"""The paper's two ablations of the bottom-up election: random votes, and votes for the centre.
 
-Qin et al., AAAI 2024, compared approaches. Neither is followed by a top-down election. A voter may vote for itself.
+Qin et al., AAAI 2024, compared approaches. No top-down election follows either. A voter may vote for itself.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class VotingRandom:
-    """Every update votes for a few at random; those with most votes are averaged.
+    """Average the updates with the most votes, where every update votes for a few at random.
 
     Attributes:
-        first_share: share of the updates that each votes for, and that is elected, rounded up.
+        first_share: share of the updates that each one votes for, and share that is elected, rounded up.
     """
 
     first_share: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what is no share."""
+        """Refuse a share outside (0, 1]."""
         check_share("first_share", self.first_share)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
@@ -41,10 +41,10 @@ class VotingRandom:
 
 @dataclass(frozen=True)
 class VotingCenter:
-    """Every update votes for the few nearest to the mean of all; since all agree, these are averaged.
+    """Average the few updates nearest to the mean of all, for which every update votes.
 
     Attributes:
-        layers: the layers in which distance to the mean is taken, as in Snowball.
+        layers: the layers in which the distance to the mean is measured, as in Snowball.
         first_share: share of the updates that is elected, rounded up.
     """
 
@@ -52,7 +52,7 @@ class VotingCenter:
     first_share: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what is no share."""
+        """Refuse a share outside (0, 1]."""
         check_share("first_share", self.first_share)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:

@@ -1,4 +1,4 @@
-"""Snowball-plus: ballots that see a backdoor where distances do not."""
+"""Snowball-plus: ballots that find backdoors which distances between updates do not show."""
 
 from snowball.defenses.snowball_plus.method import SnowballPlus
 

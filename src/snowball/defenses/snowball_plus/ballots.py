@@ -1,7 +1,8 @@
-"""The ballots: each looks at one trace that infected updates leave, and charges a group of updates, or nobody.
+"""The ballots: each looks for one trace that infected updates leave, and charges a group of updates, or nobody.
 
-A charge is a start: `joint` then judges every update by all traces together. The bounds were calibrated against rounds
-of MNIST, Fashion-MNIST and CIFAR-10 in which nobody attacks; the docstrings have the largest numbers seen there.
+A charge is only a first guess: `joint` then judges every update by all traces together. The bounds were calibrated on
+rounds of MNIST, Fashion-MNIST and CIFAR-10 without an attack ("clean rounds"); the docstrings give the largest values
+seen there.
 """
 
 from dataclasses import dataclass
@@ -23,83 +24,83 @@ from snowball.defenses.snowball_plus.statistics import (
 )
 
 MIN_SPLIT_ROWS = 16
-"""Updates below which a split or a crowd may be chance, and from which some honest client is always a stranger."""
+"""With fewer updates, a split or a crowd may be chance; with as many, some honest client is always a stranger."""
 
 MAX_CHARGED_SHARE = 0.55
-"""Share of the updates that a crowd may have: a minority, but for the chance of a round's draw."""
+"""The largest share of the updates that may be suspects: attackers are a minority, apart from chance in a round."""
 
 EIGENVECTORS = 3
-"""Main directions per view in which a split is looked for."""
+"""Main directions per view that are searched for a split."""
 
 CLEAR_SPLIT = 11.0
-"""Clarity from which a split is a charge: the clearest of the clean rounds had 9.3."""
+"""Clarity from which a split is a charge: the largest in clean rounds was 9.3."""
 
 REPEATED_SPLIT = 10.2
-"""Clarity from which a split is a charge if its group points as the groups of earlier rounds did."""
+"""Clarity from which a split is a charge if its group points in the same direction as those of earlier rounds."""
 
 MIN_AGREEMENT = 3.0
-"""Rank of a group along what earlier groups had in common from which the rounds agree."""
+"""Rank of a group, along the direction of earlier groups, from which the rounds agree."""
 
 LONE_SEPARATION = 6.5
-"""Separation from which a split is a charge whatever the alignment says: the largest of the clean rounds was 5.9."""
+"""Separation from which a split is a charge whatever its alignment: the largest in clean rounds was 5.9."""
 
 RECALLED_CLARITY = 7.5
-"""Clarity from which pointing as earlier accused did is a charge: it is one direction, and not the best of many."""
+"""Clarity from which sharing earlier suspects' direction is a charge: it is one direction, not the best of many."""
 
 CROWD_LEAD = 3.8
-"""Lead over the second class from which a crowd is a charge: the largest of clean rounds was 3.2."""
+"""Lead over the second class from which a crowd is a charge: the largest in clean rounds was 3.2."""
 
 CROWD_NOW = 3.0
-"""What a round has to say of a class for those who lean to it to be charged: attackers may pause."""
+"""Signal of a class in the current round from which those who lean to it are charged: attackers may pause."""
 
 CLEAR_POSITION = 6.0
-"""Separation at a position from which it is a charge: the largest of clean rounds was 5.2."""
+"""Separation at a position from which it is a charge: the largest in clean rounds was 5.2."""
 
 REPEATED_POSITION = 4.4
-"""Record of separations at a position from which it is a charge: the largest of clean rounds was 4.0."""
+"""Record of separations at a position from which it is a charge: the largest in clean rounds was 4.0."""
 
 POSITION_NOW = 4.0
-"""Separation in this round from which a position of earlier rounds is a charge."""
+"""Separation in this round from which a position with such a record is a charge."""
 
 MAX_SEPARATION = 8.0
-"""Where the separation at a position is cut off, so that no round decides alone."""
+"""The separation at a position is capped here, so that no round decides alone."""
 
 RECORD_KEPT = 0.7
 """Weight of earlier rounds in the records of crowds and positions."""
 
 CAUTIOUS_ROUNDS = 6
-"""First rounds in which, while nobody is accused, those who lean to a suspect class weigh less."""
+"""Number of first rounds in which, if nobody is accused, those who lean to a suspect class weigh less."""
 
 CAUTION = 3
-"""How steeply the weight of an update falls in these rounds: the power of one plus what it leans to."""
+"""How steeply an update's weight falls in these rounds: the exponent of one plus the suspicion of its classes."""
 
 CLEAR_FIT = 3.5
-"""Separation from which those who fit the model are told from those who lean to the same class and do not."""
+"""Separation from which those who lean to a class and fit the model are told apart from those who do not fit it."""
 
 ALIGNMENT_WEIGHT = 0.5
-"""What a rank of the alignment counts in the record of crowds, beside a deviation in numbers."""
+"""Weight of the alignment's rank in the record of crowds, where a deviation in numbers has weight 1."""
 
 MAX_EXCESS, MAX_RANK = 4.0, 5.0
-"""Where the numbers of one round are cut off in the record of crowds, so that no round decides alone."""
+"""The numbers of one round are capped here in the record of crowds, so that no round decides alone."""
 
 STRANGENESS = 6.0
-"""Sum of deviations from which a client is a stranger: the largest of clean rounds was 5.4."""
+"""Mean sum of deviations from which a client is a stranger: the largest in clean rounds was 5.4."""
 
 FEW_SITES, STRANGENESS_OF_FEW = 8, 7.0
-"""Updates below which a sum of deviations has to be larger, and how large: the largest of clean rounds was 6.5."""
+"""With fewer updates than this, the sum must be larger, and how large: the largest in clean rounds was 6.5."""
 
 CLIENT_KEPT = 0.8
-"""Weight of earlier rounds in what is known of a client."""
+"""Weight of earlier rounds in the traits of a client."""
 
 REPUTATION = 1.2
-"""Number of earlier rounds in which a client was accused, faded, from which it is charged in a round without other
-charges: after two such rounds once more, after three in up to three rounds."""
+"""Faded number of earlier rounds with an accusation from which a client is charged in a round without other charges:
+after two such rounds it is charged once more, after three in up to three rounds."""
 
 MIN_ACCUSED_SHARE = 0.6
-"""Share of the rounds with a charge in which such a client was accused."""
+"""The least share of a client's rounds with a charge in which it was accused itself."""
 
 MAX_DEVIATION = 6.0
-"""Where a client's deviations are cut off."""
+"""A client's deviations are capped here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +110,8 @@ class Charge:
     Attributes:
         ballot: the ballot's name.
         suspects: (n,) bool.
-        clarity: how clear it is, in the ballot's own unit.
-        words: what the group has in common, for the audit.
+        clarity: how clear the charge is, in the ballot's own unit.
+        words: what the group has in common, as text for the audit.
     """
 
     ballot: str
@@ -120,12 +121,12 @@ class Charge:
 
 
 class Signals(NamedTuple):
-    """The signals of a round alone, before the records of earlier ones: see the functions that measure each.
+    """The signals of one round alone, without the records of earlier ones.
 
     Attributes:
-        split: the group that moves together most clearly.
-        crowds: (classes,).
-        positions: (positions,).
+        split: the group that moves together most clearly; see `find_split`.
+        crowds: (classes,); see `measure_crowds`.
+        positions: (positions,); see `measure_positions`.
     """
 
     split: Charge | None
@@ -134,14 +135,14 @@ class Signals(NamedTuple):
 
 
 def measure_signals(evidence: Evidence) -> Signals:
-    """Measure what a round alone says."""
+    """Measure the signals of a round."""
     return Signals(find_split(evidence), measure_crowds(evidence), measure_positions(evidence))
 
 
 def find_split(evidence: Evidence) -> Charge | None:
-    """Find the group that moves together most clearly in any view, and undoes the model; whether to charge it is open.
+    """Find the group that moves together and undoes the model most clearly, in any view, without charging it yet.
 
-    A backdoor that works must add up, so infected updates share a direction that others lack. The clarity is the
+    A backdoor only works if the infected updates add up, so they share a direction that others lack. The clarity is the
     separation of the two groups plus the rank of the suspects' alignment.
     """
     if len(evidence) < MIN_SPLIT_ROWS:
@@ -162,18 +163,18 @@ def find_split(evidence: Evidence) -> Charge | None:
 
 
 def find_axes(likeness: Tensor) -> Tensor:
-    """(k, n) the coordinates of the rows along the directions in which they differ most."""
+    """Return the (k, n) coordinates of the rows along the directions in which they differ most."""
     vectors: Tensor = torch.linalg.eigh((likeness + likeness.T) / 2).eigenvectors
     return vectors.flip(1)[:, :EIGENVECTORS].T
 
 
 def rank_alignment(evidence: Evidence, suspects: Tensor) -> float:
-    """Measure how much more a group undoes the model than the others; 0 where that is not known."""
+    """Measure how much more a group undoes the model than the others do; 0 if that is unknown."""
     return 0.0 if evidence.alignment is None else rank_group(evidence.alignment, suspects)
 
 
 def charge_split(evidence: Evidence, split: Charge | None) -> Charge | None:
-    """Charge a split that is clear by itself, or less clear and the same as in earlier rounds."""
+    """Charge a split that is clear by itself, or less clear but in the direction of earlier rounds."""
     if split is None:
         return None
     separation = split.clarity - rank_alignment(evidence, split.suspects)
@@ -182,17 +183,17 @@ def charge_split(evidence: Evidence, split: Charge | None) -> Charge | None:
 
 
 def agrees_with_earlier(evidence: Evidence, suspects: Tensor) -> bool:
-    """Whether a group points as the groups of earlier rounds did."""
+    """Whether a group points in the same direction as the groups of earlier rounds."""
     return bool(evidence.recalled_directions) and rank_group(point_back(evidence), suspects) >= MIN_AGREEMENT
 
 
 def point_back(evidence: Evidence) -> Tensor:
-    """(n,) how far each row points as earlier suspects did, in all hidden layers together."""
+    """Return how far each of the (n,) rows points in the direction of earlier suspects, over all hidden layers."""
     return torch.stack([standardise(each) for each in evidence.recalled_directions.values()]).sum(0)
 
 
 def charge_recalled(evidence: Evidence) -> Charge | None:
-    """Charge those who point as earlier accused did, if they stand apart and undo the model."""
+    """Charge those who point in the direction of earlier suspects, if they stand apart and undo the model."""
     if len(evidence) < MIN_SPLIT_ROWS or not evidence.recalled_directions:
         return None
     suspects, separation = cut_in_two(point_back(evidence))
@@ -203,11 +204,11 @@ def charge_recalled(evidence: Evidence) -> Charge | None:
 
 
 def measure_crowds(evidence: Evidence) -> Tensor | None:
-    """(classes,) how far the clients that raise each class look like attackers.
+    """Return how much the clients that raise each of the (classes,) look like attackers.
 
-    Three traces, added: how many raise the class, how little they agree on which features to raise it on, and how far
-    they undo the model. Holders of a class that the model lacks are as many and undo as much, but they agree: they all
-    show it the same class. Attackers each show it classes of their own, with one label.
+    It adds three traces: how many clients raise the class, how little they agree on the features that raise it, and how
+    far they undo the model. Honest clients with a class that the model does not know yet are as many and undo as much,
+    but they agree: they all train on the same class. Attackers each train on classes of their own, with one label.
     """
     if evidence.leans is None or evidence.looks is None:
         return None
@@ -223,7 +224,7 @@ def measure_crowds(evidence: Evidence) -> Tensor | None:
 
 
 def rank_disagreement(looks: Tensor) -> Tensor:
-    """(classes,) how little those who raise a class agree on its look, ranked among all who raise any."""
+    """Return how little those who raise each of the (classes,) agree on its look, ranked among all who raise any."""
     known = ~looks.isnan()
     numbers, sums = known.nonzero()[:, 1], torch.zeros(looks.shape[1], dtype=torch.float64)
     sums.index_add_(0, numbers, rank_values(-looks[known]))
@@ -231,13 +232,13 @@ def rank_disagreement(looks: Tensor) -> Tensor:
 
 
 def update_record(known: Tensor | None, measured: Tensor) -> Tensor:
-    """The record of crowds or positions after a round; the first rounds count less than later ones."""
+    """Return the record of crowds or positions after a round; it starts at zero, so the first rounds count less."""
     before = torch.zeros_like(measured) if known is None else known
     return RECORD_KEPT * before + (1 - RECORD_KEPT) * measured
 
 
 def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | None) -> Charge | None:
-    """Charge those who lean to the class that has led round after round, and is suspect in this one, too.
+    """Charge those who lean to the class that leads over the rounds and is suspect in this one too.
 
     Poisoned samples all carry one label, so infected clients lean to one class in every round in which they attack.
     """
@@ -256,19 +257,19 @@ def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | N
 
 
 def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int) -> Tensor:
-    """(n,) weights for the first rounds, before anybody can be accused: less for those who lean to a suspect class.
+    """Return (n,) weights for the first rounds without an accusation, lower for those who lean to a suspect class.
 
-    They keep a backdoor from settling until the records are clear.
+    They keep the model from learning a backdoor before the records are clear.
     """
     if crowds is None or evidence.leans is None or round > CAUTIOUS_ROUNDS:
         return torch.ones(len(evidence), dtype=torch.float64)
-    suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # as the record had it if it had not started at zero
+    suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # corrects that the record starts at zero
     shares = evidence.leans.square().where(find_leaning(evidence.leans), 0)
     return (1 + shares @ suspicion) ** -CAUTION
 
 
 def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:
-    """(n,) bool, those who lean to a class without those who raise it on the features that the model knows it by."""
+    """Return an (n,) bool mask of those who lean to a class, without those who raise it on the model's own features."""
     if evidence.fits is None or leaning.sum() < 2:
         return leaning
     upper, separation = cut_in_two(evidence.fits[leaning, target])
@@ -278,9 +279,9 @@ def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:
 
 
 def measure_positions(evidence: Evidence) -> Tensor | None:
-    """(positions,) how far a group stands apart that rewires a position of the image more than all others do.
+    """Return how far the group that rewires each of the (positions,) of the image more than the others stands apart.
 
-    It is 0 where the group cannot be the infected.
+    It is 0 where the group cannot be the infected ones.
     """
     if POSITIONS not in evidence.inputs:
         return None
@@ -290,14 +291,14 @@ def measure_positions(evidence: Evidence) -> Tensor | None:
 
 
 def may_be_infected(group: Tensor) -> bool:
-    """Whether a group is neither so small that it may be chance nor a majority."""
+    """Whether a group is neither a majority nor so small that it may be chance."""
     return max(3, len(group) / 10) <= int(group.sum()) <= len(group) / 2
 
 
 def charge_position(evidence: Evidence, measured: Tensor | None, positions: Tensor | None) -> Charge | None:
-    """Charge those who rewire one position of the image, if that is clear in this round, or has been for some.
+    """Charge those who rewire one position of the image, if that is clear in this round or over several rounds.
 
-    A trigger stays at its place in every image, and objects do not.
+    A trigger has the same position in every image; objects do not.
     """
     if positions is None or measured is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
@@ -310,16 +311,16 @@ def charge_position(evidence: Evidence, measured: Tensor | None, positions: Tens
 
 
 def describe_position(evidence: Evidence, position: int, clarity: float) -> Charge:
-    """The charge of those who rewire a position."""
+    """Build the charge against those who rewire a position."""
     suspects, separation = cut_in_two(evidence.inputs[POSITIONS][:, position])
     words = f"rewires position {position} with {int(suspects.sum()) - 1} others, separation {separation:.1f}"
     return Charge("position", suspects, clarity, words)
 
 
 def measure_strangeness(evidence: Evidence) -> Tensor:
-    """(n,) how far each row deviates upwards, added up: in length, in what it rewires, in undoing the model.
+    """Return the (n,) sums of each row's upward deviations: in length, in rewired inputs, and in undoing the model.
 
-    Pointing as earlier suspects did counts, too.
+    If there were suspects before, pointing in their direction counts too.
     """
     traits = [evidence.log_lengths, measure_rewiring(evidence)]
     traits += [] if evidence.alignment is None else [evidence.alignment]
@@ -328,7 +329,10 @@ def measure_strangeness(evidence: Evidence) -> Tensor:
 
 
 def measure_rewiring(evidence: Evidence) -> Tensor:
-    """(n,) how far the most rewired position of each row exceeds the median one; without positions, of all inputs."""
+    """Return how far the most rewired position of each of the (n,) rows exceeds the median over rows.
+
+    Without positions, return how far each row's shares of energy over the inputs are from the mean.
+    """
     if POSITIONS in evidence.inputs:
         shares = evidence.inputs[POSITIONS]
         return (shares - shares.quantile(0.5, dim=0)).amax(1)
@@ -338,7 +342,7 @@ def measure_rewiring(evidence: Evidence) -> Tensor:
 
 
 def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
-    """Charge clients that deviate in several ways, round after round: the ballot of few sites, one of which attacks."""
+    """Charge clients that deviate in several ways over the rounds: the ballot for few sites, one of which attacks."""
     strangeness = traits[:, 0] / traits[:, 1]
     suspects = strangeness >= (STRANGENESS if len(evidence) >= FEW_SITES else STRANGENESS_OF_FEW)
     if len(evidence) >= MIN_SPLIT_ROWS or not 1 <= suspects.sum() <= len(evidence) / 2:
@@ -349,8 +353,8 @@ def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
 def charge_reputation(evidence: Evidence, traits: Tensor) -> Charge | None:
     """Charge clients that were accused in most of their recent rounds.
 
-    It bridges rounds in which no ballot is clear. A reputation fades with every round without a charge, and is better
-    after every charge of others.
+    It bridges rounds in which no ballot is clear. A bad reputation fades with every round, and improves with every
+    charge against others.
     """
     accused, judged = traits[:, 2], traits[:, 3]
     suspects = (accused >= REPUTATION) & (accused >= MIN_ACCUSED_SHARE * judged)

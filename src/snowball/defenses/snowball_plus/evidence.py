@@ -1,4 +1,4 @@
-"""The evidence of the ballots: one blockwise pass over the updates, and small matrices from then on."""
+"""The evidence for the ballots: one blockwise pass over the updates, then only small matrices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from snowball.defenses.ops import compute_cosines
 from snowball.updates import BLOCK_ELEMENTS, Layout, Updates, centre_products
 
 MIN_CLASSES = 4
-"""Outputs below which a class that many lean to says nothing: of two classes, half of all lean to either."""
+"""With fewer outputs, it means nothing that many lean to one class: with two classes, half of all lean to each."""
 
 
 HIDDEN, ALL = "the hidden layers", "all layers"
-"""Views of several layers together, named as a charge says them."""
+"""Views of several layers together, by their names in the text of a charge."""
 
 POSITIONS = "positions of the image"
-"""The name of an update's energy per position of an image, among its energies per input of a layer."""
+"""The key of an update's energy per position of an image, next to its energies per input of a layer."""
 
 MIN_POSITIONS = 4
-"""Positions below which a layer does not say where in an image something changed."""
+"""With fewer positions, a layer does not show where in an image something changed."""
 
 ROUNDING = 1e-12
-"""Share of a row's energy below which what is left of it about its mean is rounding."""
+"""Share of a row's energy below which its energy about the mean is only rounding."""
 
 SMALLEST_LENGTH = 1e-30
-"""What lengths are raised to before their logarithm is taken."""
+"""The least length whose logarithm is taken; shorter ones are raised to it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Recalled:
     """The traits that suspects of earlier rounds had in common, by hidden layer.
 
     Attributes:
-        directions: (w,) how their unit rows differed from the others' on average.
-        inputs: (fan-in,) how the shares of their energy over a layer's inputs, or over positions, differed.
+        directions: (w,) mean difference of their unit rows from those of the others.
+        inputs: (fan-in,) the same for their shares of energy over a layer's inputs, or over positions.
     """
 
     directions: Mapping[str, Tensor]
@@ -51,16 +51,17 @@ class Evidence:
 
     Attributes:
         lengths: (n,) lengths of the whole rows.
-        layer_lengths: (n,) by weight layer, lengths of the rows there.
+        layer_lengths: (n,) lengths of the rows, by weight layer.
         directions: (n, n) centred cosines between the rows of each view: every weight layer, `HIDDEN` and `ALL`.
-        inputs: (n, fan-in) by hidden layer, the square roots of the shares of a row's energy that fall on each input;
-            and under `POSITIONS`, (n, positions) of those that fall on each position of an image, where there are any.
-        leans: (n, classes) how far each row raises each class, in unit rows; None where that says nothing.
-        looks: (n, classes) how far those who raise a class do so on the same features as the others who do, on average;
-            NaN for those who do not raise it. None where `leans` is.
-        fits: (n, classes) cosines of the last layer's weights per class with the model's; None without either.
+        inputs: (n, fan-in) square roots of each input's share of a row's energy, by hidden layer; and under
+            `POSITIONS`, if there are any, (n, positions) those of each position of an image.
+        leans: (n, classes) how far each row raises each class, in unit rows; None if there are too few classes.
+        looks: (n, classes) how similar the features are on which a row and the others raise a class, on average; NaN
+            for rows that do not raise it. None if `leans` is.
+        fits: (n, classes) cosines of the last layer's weights per class with the model's; None without a model or
+            `leans`.
         alignment: (n,) how far a row undoes the global model: minus their cosine; None without a model.
-        recalled_directions: (n,) by hidden layer, how far a unit row points as earlier suspects did.
+        recalled_directions: (n,) how far each unit row points in the direction of earlier suspects, by hidden layer.
         recalled_inputs: (n,) the same for the shares of energy.
     """
 
@@ -80,17 +81,17 @@ class Evidence:
 
     @property
     def log_lengths(self) -> Tensor:
-        """(n,) logarithms of the lengths; a row of zeros has a very small one."""
+        """The (n,) logarithms of the lengths; that of a row of zeros is very low."""
         return self.lengths.clamp(min=SMALLEST_LENGTH).log()
 
 
 def find_hidden_layers(layout: Layout) -> tuple[str, ...]:
-    """The weight layers before the last one; a model of a single layer has that one."""
+    """Return the weight layers before the last one, or the only one if the model has no other."""
     return layout.weights[:-1] or layout.weights
 
 
 def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | None) -> Evidence:
-    """Look at every column once, and at the last layer once more, class by class."""
+    """Gather the evidence of a round: read every column once, and the last layer once more, class by class."""
     layout, rows, hidden = updates.layout, len(updates), find_hidden_layers(updates.layout)
     placed = find_placed_layer(layout)
     directions = recalled.directions if recalled else {}
@@ -137,9 +138,9 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
 
 
 def read_blocks(updates: Updates, name: str) -> Iterator[tuple[slice, slice, Tensor]]:
-    """A layer's columns a few at a time: where they are in the model and in the layer, and the rows (n, w) in float64.
+    """Yield a layer in blocks of columns: their indices in the model and in the layer, and the (n, w) rows in float64.
 
-    A block holds whole outputs, or a part of a single one that is too wide.
+    A block holds whole outputs, or a part of a single output that is too wide.
     """
     first, last = updates.layout.columns[name].start, updates.layout.columns[name].stop
     most, inputs = max(1, BLOCK_ELEMENTS // len(updates)), max(1, fan_in(updates.layout, name))
@@ -153,26 +154,26 @@ def read_blocks(updates: Updates, name: str) -> Iterator[tuple[slice, slice, Ten
 
 
 def fan_in(layout: Layout, name: str) -> int:
-    """Inputs of a weight layer: what is left of its shape behind the outputs."""
+    """Return the number of inputs of a weight layer: the product of its shape after the outputs."""
     shape = layout.shapes[layout.names.index(name)]
     return prod(shape[1:])
 
 
 def count_classes(layout: Layout) -> int:
-    """Outputs of the last weight layer; a single number, which a model without matrices may end in, is one."""
+    """Count the outputs of the last weight layer; a scalar, which a model without matrices may end in, has one."""
     shape = layout.shapes[layout.names.index(layout.weights[-1])]
     return shape[0] if shape else 1
 
 
 class PlacedLayer(NamedTuple):
-    """The layer that sees an image position by position: the first dense one behind a convolution."""
+    """The layer that sees an image position by position: the first dense layer after a convolution."""
 
     layer: str
     positions: int
 
 
 def find_placed_layer(layout: Layout) -> PlacedLayer | None:
-    """The placed layer; None where there is none, or it sees too few positions to tell them apart.
+    """Find the placed layer; None if there is none, or if it sees too few positions to tell them apart.
 
     Its inputs are the channels of the convolution before it, each with all its positions.
     """
@@ -185,7 +186,7 @@ def find_placed_layer(layout: Layout) -> PlacedLayer | None:
 
 
 def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
-    """Add the squares of a block of a layer's columns to the inputs that they belong to."""
+    """Add the squares of a block of a layer's columns to the energy of their inputs."""
     rows, inputs = energy.shape
     if block.shape[1] < inputs:
         energy[:, start % inputs :][:, : block.shape[1]] += block.square()
@@ -194,29 +195,29 @@ def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
 
 
 def add_sums(sums: Tensor, block: Tensor, start: int, inputs: int) -> None:
-    """Add the sums of a block of a layer's columns to the outputs that they belong to."""
+    """Add the sums of a block of a layer's columns to the sums of their outputs."""
     parts = block.view(len(block), -1, min(inputs, block.shape[1])).sum(2)
     sums[:, start // inputs :][:, : parts.shape[1]] += parts
 
 
 def share_energy(energy: Tensor) -> Tensor:
-    """(n, fan-in) square roots of the shares of energy; a row of zeros has shares of zero."""
+    """Return the (n, fan-in) square roots of the shares of energy; a row of zeros has shares of zero."""
     total = energy.sum(1, keepdim=True)
     return (energy / total.where(total > 0, 1)).sqrt()
 
 
 def compare_directions(layout: Layout, products: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
-    """(n, n) centred cosines of the rows of some layers; zeros for a single column, which has only a sign."""
+    """Return the (n, n) centred cosines of rows in some layers; zeros for a single column, which only has a sign."""
     total = torch.stack([products[name] for name in names]).sum(0)
     columns = sum(layout.columns[name].stop - layout.columns[name].start for name in names)
     return centre_products(compute_cosines(total)) if columns > 1 else torch.zeros_like(total)
 
 
 def measure_leans(sums: Tensor) -> Tensor | None:
-    """(n, classes) sums of the last layer's update per output about their mean, in unit rows.
+    """Return the (n, classes) sums of the last layer's update per output about their mean, in unit rows.
 
-    With features that are not negative, such as behind a ReLU, the sum of an output's weights rises with the share of
-    that class among a client's labels, and falls with what the model predicts already.
+    If features are not negative, as after a ReLU, the sum of an output's weights rises with the share of that class
+    among a client's labels, and falls with how often the model already predicts it. None if there are too few classes.
     """
     if sums.shape[1] < MIN_CLASSES:
         return None
@@ -227,12 +228,12 @@ def measure_leans(sums: Tensor) -> Tensor | None:
 
 
 def find_leaning(leans: Tensor) -> Tensor:
-    """(n, classes) bool, who leans to which class: more than to all classes evenly."""
+    """Return an (n, classes) bool mask: which row leans to which class, more than to all classes evenly."""
     return leans.gt(leans.shape[1] ** -0.5)
 
 
 def read_classes(updates: Updates) -> Iterator[tuple[slice, slice]]:
-    """A few classes of the last weight layer at a time: which they are, and their columns in the model."""
+    """Yield a few classes of the last weight layer at a time: their indices, and their columns in the model."""
     name, classes = updates.layout.weights[-1], count_classes(updates.layout)
     start, width = updates.layout.columns[name].start, max(1, fan_in(updates.layout, name))
     most = max(1, BLOCK_ELEMENTS // (len(updates) * width))
@@ -242,10 +243,11 @@ def read_classes(updates: Updates) -> Iterator[tuple[slice, slice]]:
 
 
 def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """(n, classes) how far the weights that raise a class are like those of others that raise it, and like the model's.
+    """Compare the weights that raise each class with those of others that raise it, and with the model's.
 
-    Both are cosines of weights about their mean, which says how far the class is raised, and not on what. The first are
-    means over the others, and NaN for those who do not raise the class; the second are None without a model.
+    Both results are (n, classes) cosines of weights about their mean, since the mean says how far the class is raised,
+    not on which features. The first are means over the others, and NaN for rows that do not raise the class; the second
+    are None without a model.
     """
     looks = torch.full(leaning.shape, torch.nan, dtype=torch.float64)
     fits = None if base is None else torch.zeros_like(looks)
@@ -267,29 +269,29 @@ def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tup
 
 
 def centre_rows(rows: Tensor) -> Tensor:
-    """(..., w) rows about their means."""
+    """Return (..., w) rows minus their means."""
     return rows - rows.mean(-1, keepdim=True)
 
 
 def measure_spread(rows: Tensor) -> Tensor:
-    """(...,) lengths of (..., w) rows about their means, without a copy of them; rounding counts as zero."""
+    """Return the (...,) lengths of (..., w) rows about their means, without copying them; rounding counts as zero."""
     squares, means = rows.square().sum(-1), rows.mean(-1)
     rest = squares - rows.shape[-1] * means.square()
     return rest.where(rest > ROUNDING * squares, 0).sqrt()
 
 
 def multiply_rows(rows: Tensor, others: Tensor) -> Tensor:
-    """(k, n) inner products of (k, n, w) rows with (k, w) others."""
+    """Return the (k, n) inner products of (k, n, w) rows with (k, w) others."""
     return (rows @ others[:, :, None])[:, :, 0]
 
 
 def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Tensor | None:
-    """(n,) minus the cosines with the global model; None where there is none, or it is zero."""
+    """Return minus the (n,) cosines with the global model; None if there is no model, or it is zero."""
     if base is None or not base.any():
         return None
     return -divide_or_zero(along, lengths * base.double().norm())
 
 
 def divide_or_zero(values: Tensor, lengths: Tensor) -> Tensor:
-    """Values over lengths; zero where a length is."""
+    """Return values divided by lengths, and zero where the length is zero."""
     return torch.where(lengths > 0, values / lengths.where(lengths > 0, 1), 0)

@@ -1,8 +1,8 @@
-"""All traces together: a charge is a guess at who is infected, which is refined by every trace that agrees with it.
+"""All traces together: a charge is a guess at who is infected, and every trace that agrees with it refines it.
 
-For a group of suspects, each trace becomes a score per update that the update itself had no part in. The scores are
-added with the weights of a naive Bayes classifier between suspects and others, the sum is cut in two, the upper group
-are the new suspects, and so on for a few passes.
+Given a group of suspects, each trace gives every update a score to which the update itself does not contribute. The
+scores are added with the weights of a naive Bayes classifier between suspects and others, and the sum is cut in two.
+The upper group becomes the new suspects, and this repeats for a few passes.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence
 from snowball.defenses.snowball_plus.statistics import compare_groups, cut_in_two, standardise
 
 PASSES = 4
-"""How often suspects are refined."""
+"""Times that the suspects are refined."""
 
 SLACK = 1.25
-"""Standard deviations of the upper group that a suspect may lie below its median: who is farther below goes free."""
+"""Standard deviations of the upper group that a suspect may be below its median; whoever is lower goes free."""
 
 CLEAR = 4.0
 """Standard deviations above the mean of the rest from which a suspect does not go free."""
 
 SMALLEST_SPREAD = 0.05
-"""Variance within the groups that a trace has at least, so that none decides alone."""
+"""The least variance within the groups that a trace is given, so that none decides alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ class Judgement:
     Attributes:
         suspects: (n,) bool.
         scores: (n,) how suspicious each update is.
-        separation: how far suspects and others are apart.
-        weights: what each trace weighed.
+        separation: how far apart suspects and others are.
+        weights: the weight of each trace.
     """
 
     suspects: Tensor
@@ -60,7 +60,7 @@ def judge_together(evidence: Evidence, suspects: Tensor) -> Judgement:
 
 
 def find_bound(scores: Tensor, upper: Tensor) -> float:
-    """Return the lowest score of a suspect: not far below the other suspects', unless it is far above the rest's."""
+    """Return the lowest score that a suspect may have: near the other suspects', or at least far above the rest's."""
     above, below = scores[upper], scores[~upper]
     near_suspects = above.quantile(0.5) - SLACK * above.var(correction=0).sqrt()
     far_from_rest = below.mean() + CLEAR * below.var(correction=0).sqrt()
@@ -68,7 +68,7 @@ def find_bound(scores: Tensor, upper: Tensor) -> float:
 
 
 def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
-    """(n,) by trace, how much each update is like the suspects."""
+    """Return how similar each of the (n,) updates is to the suspects, by trace."""
     traces = {"length": evidence.log_lengths}
     if evidence.alignment is not None:
         traces["alignment"] = evidence.alignment
@@ -88,12 +88,12 @@ def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
 
 
 def find_target(leans: Tensor, suspects: Tensor) -> int:
-    """The class that a group leans to most."""
+    """Return the class that a group leans to most."""
     return int(leans[suspects].mean(0).argmax())
 
 
 def weigh_traces(features: Tensor, suspects: Tensor) -> Tensor:
-    """(traces,) difference of the group means over the variance within the groups; never negative."""
+    """Return the (traces,) differences of the group means over the variance within the groups; never negative."""
     inside, outside = features[suspects], features[~suspects]
     scatter = (inside - inside.mean(0)).square().sum(0) + (outside - outside.mean(0)).square().sum(0)
     spread = (scatter / len(features)).clamp(min=SMALLEST_SPREAD)

@@ -1,6 +1,6 @@
-"""The memory from round to round: the record of crowds, what suspects had in common, and what clients did.
+"""The memory from round to round: the records of crowds and positions, the suspects' common traits, and the clients'.
 
-The first two need no client ids. What is known of a client fades with every round that it takes part in.
+Only the last part needs client ids. The traits of a client fade with every round that it takes part in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,23 +27,23 @@ from snowball.defenses.snowball_plus.evidence import (
 from snowball.updates import Layout, Updates
 
 RECALL_KEPT = 0.8
-"""Weight of earlier rounds in what suspects had in common."""
+"""Weight of earlier rounds in the suspects' common traits."""
 
 TRAITS = 4
-"""Numbers that are kept of a client, all of which fade with its rounds: the sum of its deviations, the number of its
-rounds, of those in which it was accused, and of those in which somebody was."""
+"""Numbers kept per client, which all fade with its rounds: the sum of its deviations, the number of its rounds, of
+those in which it was accused, and of those in which somebody was accused."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory that a round is judged with.
+    """The memory that a round starts with.
 
     Attributes:
-        crowds: (classes,) the record of crowds; None at the start, and where leaning says nothing.
-        positions: (positions,) the record of positions; None at the start, and where there are none.
-        recalled: what the suspects of earlier rounds had in common; None at the start.
-        charges: rounds in which somebody was accused.
-        clients: what is known of each client, with the round that it was last seen in.
+        crowds: (classes,) the record of crowds; None at the start, and if there are too few classes.
+        positions: (positions,) the record of positions; None at the start, and if the model has none.
+        recalled: the common traits of suspects of earlier rounds; None at the start.
+        charges: the number of rounds in which somebody was accused.
+        clients: the traits of each client, with the round in which it was last seen.
     """
 
     crowds: Tensor | None
@@ -54,7 +54,7 @@ class Memory:
 
 
 def read_memory(context: Context, layout: Layout) -> Memory:
-    """Read the memory from a state; one that no round of such a federation can have left is refused."""
+    """Read the memory from a state; refuse one that no round of this federation can have left."""
     state: State = context.state or {"clients": {}}
     classes = count_classes(layout)
     crowds, charges = state.get("crowds"), state.get("charges", 0)
@@ -76,7 +76,7 @@ def read_memory(context: Context, layout: Layout) -> Memory:
 
 
 def read_layers(state: State, kind: str, widths: Mapping[str, int]) -> Mapping[str, Tensor]:
-    """A row of numbers per hidden layer, or none at all."""
+    """Read one row of numbers per hidden layer, or none at all."""
     rows = state.get(kind, {})
     if not isinstance(rows, Mapping) or (rows and rows.keys() != widths.keys()):
         raise describe_damage(f"its {kind} are not those of the model's hidden layers")
@@ -87,7 +87,7 @@ def read_layers(state: State, kind: str, widths: Mapping[str, int]) -> Mapping[s
 
 
 def write_memory(memory: Memory, context: Context, remember: int) -> State:
-    """The state that the next round starts from."""
+    """Return the state that the next round starts from."""
     recalled = memory.recalled or Recalled({}, {})
     return {
         "crowds": memory.crowds,
@@ -120,12 +120,12 @@ def record_judgement(known: Entries, clients: Sequence[str], accused: Tensor) ->
 
 
 def read_traits(known: Entries, clients: Sequence[str]) -> Tensor:
-    """(n, traits) what is known of clients."""
+    """Return the (n, traits) numbers of clients."""
     return torch.stack([known[client]["traits"] for client in clients]).double()
 
 
 def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidence, suspects: Tensor) -> Recalled:
-    """Return the traits that suspects have in common after a round."""
+    """Return the suspects' common traits after a round."""
     directions, inputs = {}, {}
     signs = torch.where(suspects, 1 / suspects.sum(), -1 / (~suspects).sum()).double()
     for name, shares in evidence.inputs.items():
@@ -139,5 +139,5 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
 
 
 def combine_rows(updates: Updates, name: str, weights: Tensor) -> Tensor:
-    """(w,) the sum of a layer's rows with (n,) weights."""
+    """Return the (w,) sum of a layer's rows with (n,) weights."""
     return torch.cat([(weights @ block).float() for _, _, block in read_blocks(updates, name)])

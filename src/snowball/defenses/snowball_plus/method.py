@@ -1,9 +1,9 @@
-"""Snowball-plus: ballots on the traces that a backdoor cannot do without, judged together and remembered.
+"""Snowball-plus: ballots on the traces that every backdoor leaves, judged together and remembered.
 
-Ours. A backdoor that works must add up: infected updates share a direction, carry one label, rewire the same inputs and
-undo what the model knows. Each trace has a ballot that may charge a group. A charge is refined by all traces together,
-and what the suspects had in common is remembered. Nobody is accused without a charge. Whoever is not accused is
-averaged, no update longer than the median one.
+This defense is our own. A backdoor only works if the infected updates add up: they share a direction, carry one label,
+rewire the same inputs and undo what the model knows. Each trace has a ballot that may charge a group. All traces
+together refine a charge, and the suspects' common traits are remembered. Nobody is accused without a charge. All
+updates that are not accused are averaged, none longer than the median one.
 """
 
 from collections.abc import Sequence
@@ -48,10 +48,10 @@ from snowball.errors import SettingError
 from snowball.updates import Updates
 
 MIN_ROWS = 4
-"""Updates below which nobody can be told from the others."""
+"""With fewer updates, nobody can be told apart from the others."""
 
 INDEPENDENT = ("split", "position", "crowd")
-"""Ballots whose charges are joined: none of them needs to know earlier suspects."""
+"""Ballots whose charges are joined: none of them depends on earlier suspects."""
 
 
 Ballot = Literal["split", "position", "crowd", "reputation", "recalled", "strangers"]
@@ -60,11 +60,11 @@ Ballot = Literal["split", "position", "crowd", "reputation", "recalled", "strang
 
 @dataclass(frozen=True)
 class SnowballPlus:
-    """Average all updates but those that the traces of a backdoor accuse.
+    """Average all updates except those that show the traces of a backdoor.
 
     Attributes:
-        without: ballots that are not held, to find out what each is worth.
-        remember: clients of which deviations are kept, those last seen.
+        without: ballots that are not held, to measure what each contributes.
+        remember: the most clients whose traits are kept; those seen last stay.
     """
 
     without: tuple[Ballot, ...] = ()
@@ -104,7 +104,7 @@ class SnowballPlus:
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember))
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
-        """All charges that rest on this round; where there are none, the first of those that rest on earlier ones."""
+        """Return all charges by independent ballots; if there are none, the first charge by another ballot."""
         found: dict[Ballot, Charge | None] = {
             "split": charge_split(evidence, signals.split),
             "position": charge_position(evidence, signals.positions, memory.positions),
@@ -118,7 +118,7 @@ class SnowballPlus:
 
 
 def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
-    """The memory with what this round says of crowds, positions and clients, before anybody is accused."""
+    """Return the memory with this round's crowds, positions and deviations of clients, before anybody is accused."""
     strangeness = measure_strangeness(evidence)
     return replace(
         memory,
@@ -129,14 +129,14 @@ def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates
 
 
 def judge_charges(evidence: Evidence, charges: Sequence[Charge]) -> Judgement | None:
-    """Judge the charged by all traces together; not a reputation, which stands if traces are unclear."""
+    """Judge the charged by all traces together; None for a reputation, which stands even if the traces are unclear."""
     if not charges or charges[0].ballot == "reputation":
         return None
     return judge_together(evidence, join_suspects(charges, len(evidence)))
 
 
 def join_suspects(charges: Sequence[Charge], rows: int) -> Tensor:
-    """(n,) bool, all whom any ballot charges; if they are too many to be the infected, those of the first."""
+    """Return an (n,) bool mask of all that any ballot charges; if they are too many, of the first charge only."""
     if not charges:
         return torch.zeros(rows, dtype=torch.bool)
     joined = torch.stack([charge.suspects for charge in charges]).any(0)
@@ -146,9 +146,9 @@ def join_suspects(charges: Sequence[Charge], rows: int) -> Tensor:
 def learn_suspects(
     memory: Memory, updates: Updates, evidence: Evidence, judgement: Judgement | None, split: Charge | None
 ) -> Memory:
-    """The memory with what this round's suspects have in common: the accused, or the clearest split while nobody is.
+    """Return the memory with the common traits of this round's accused, or of the clearest split if nobody is accused.
 
-    Of the accused it is the more suspicious half, which holds fewer honest ones.
+    Only the more suspicious half of the accused counts, since it holds fewer honest clients.
     """
     if judgement:
         worst = judgement.scores >= judgement.scores[judgement.suspects].quantile(0.5)
@@ -161,7 +161,7 @@ def learn_suspects(
 
 
 def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> dict[str, Tensor | float | str]:
-    """The evidence as facts of a verdict."""
+    """Return the charges and the judgement as facts of a verdict."""
     facts: dict[str, Tensor | float | str] = {f"clarity.{charge.ballot}": charge.clarity for charge in charges}
     if charges:
         facts["charge"] = "; ".join(charge.words for charge in charges)
@@ -172,7 +172,7 @@ def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> di
 
 
 def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The mean of the elected, each as heavy as its examples times its weight, none longer than their median length."""
+    """Average the elected, weighted by examples times weight, and none longer than their median length."""
     lengths = updates.squared_norms.sqrt()
     factors = compute_clip_factors(lengths, float(lengths[elected].quantile(0.5)))
     shares = updates.examples.double() * elected * (1 if weights is None else weights)
@@ -180,5 +180,5 @@ def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = 
 
 
 def find_medians(updates: Updates) -> Tensor:
-    """The median of each column: of few updates, each would be a large share of a mean."""
+    """Return the median of each column: each of a few updates would be a large share of a mean."""
     return updates.reduce_columns(lambda columns: compute_medians(sort_rows(columns)))

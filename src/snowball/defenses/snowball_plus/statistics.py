@@ -4,28 +4,28 @@ import torch
 from torch import Tensor
 
 SMALLEST_VARIANCE = 1e-18
-"""What variances are raised to before something is divided by them: below is rounding."""
+"""The least variance to divide by; anything lower is only rounding."""
 
 MAD_TO_DEVIATION = 1.4826
 """Standard deviations of a normal distribution in a median absolute deviation."""
 
 
 def cut_in_two(values: Tensor) -> tuple[Tensor, float]:
-    """Cut (n,) values where the scatter within both groups is least: the upper group, and how far apart they are.
+    """Cut (n,) values where the scatter within both groups is least; return the upper group and the separation.
 
-    The separation is the difference of the group means over the pooled standard deviation. One normal distribution cut
-    in its middle gives 2.65, a uniform one 3.46. Values that are all alike have no upper group.
+    The separation is the difference of the group means over the pooled standard deviation. A normal distribution cut
+    in the middle gives 2.65, a uniform one 3.46. If all values are equal, the upper group is empty.
     """
     upper, separations = cut_columns(values[:, None])
     return upper[:, 0], float(separations[0])
 
 
 def cut_columns(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut each column of (n, k) values in two: the upper groups (n, k), and how far apart the groups are (k,)."""
+    """Cut each column of (n, k) values in two; return the (n, k) upper groups and the (k,) separations."""
     ordered, count = values.sort(0).values, len(values)
     if count < 2:
         return torch.zeros_like(values, dtype=torch.bool), torch.zeros(values.shape[1], dtype=torch.float64)
-    below = torch.arange(1, count, dtype=torch.float64)[:, None]  # (n - 1, 1) how many lie below each cut
+    below = torch.arange(1, count, dtype=torch.float64)[:, None]  # (n - 1, 1) number of values below each cut
     centred = ordered - ordered.mean(0)
     sums, squares = centred.cumsum(0)[:-1], centred.square().sum(0)
     between = sums.square() * count / (below * (count - below))  # (n - 1, k) scatter between the groups
@@ -44,20 +44,20 @@ def rank_group(values: Tensor, group: Tensor) -> float:
 
 
 def rank_groups(values: Tensor, groups: Tensor) -> Tensor:
-    """(k,) the ranks of (k, n) groups; 0 for one that holds nobody or everybody."""
+    """Return the (k,) ranks of (k, n) groups; 0 for an empty group or one that holds everybody."""
     inside = groups.double()
     return standardise_ranks(inside @ rank_values(values), inside.sum(1), len(values))
 
 
 def rank_values(values: Tensor) -> Tensor:
-    """(n,) ranks from 1, the mean rank where values tie."""
+    """Return the (n,) ranks from 1; values that tie have their mean rank."""
     _, indices, ties = torch.unique(values, return_inverse=True, return_counts=True)
     ranks: Tensor = (ties.cumsum(0) - (ties - 1) / 2).double()
     return ranks[indices]
 
 
 def standardise_ranks(sums: Tensor, sizes: Tensor, count: int) -> Tensor:
-    """(k,) the standardised Mann-Whitney statistics of groups with these sums of ranks; 0 without a pair."""
+    """Return the (k,) standardised Mann-Whitney statistics of groups with these sums of ranks; 0 without a pair."""
     pairs = sizes * (count - sizes)
     wins = sums - sizes * (sizes + 1) / 2
     deviation = ((count + 1) / (12 * pairs.clamp(min=1))).sqrt()
@@ -65,20 +65,21 @@ def standardise_ranks(sums: Tensor, sizes: Tensor, count: int) -> Tensor:
 
 
 def standardise(values: Tensor) -> Tensor:
-    """(n,) values about their mean, in standard deviations."""
+    """Return (n,) values about their mean, in standard deviations."""
     return (values - values.mean()) / values.var(correction=0).clamp(min=SMALLEST_VARIANCE).sqrt()
 
 
 def standardise_robustly(values: Tensor) -> Tensor:
-    """(n,) values about their median, in standard deviations as the median absolute deviation has them."""
+    """Return (n,) values about their median, in standard deviations estimated from the median absolute deviation."""
     about = values - values.quantile(0.5)
     return about / (MAD_TO_DEVIATION * about.abs().quantile(0.5)).clamp(min=SMALLEST_VARIANCE**0.5)
 
 
 def compare_groups(likeness: Tensor, group: Tensor) -> Tensor:
-    """(n,) how much more each row is like the rows of a group than like the others, itself left out of either.
+    """Return how much more similar each of the (n,) rows is to the rows of a group than to the others.
 
-    Without itself in it, a row that has nothing in common with a group is as likely to score below as above zero.
+    A row is not compared with itself, so one that has nothing in common with the group scores below zero as often as
+    above.
     """
     inside, alike = group.double(), likeness.clone().fill_diagonal_(0)
     outside = 1 - inside
