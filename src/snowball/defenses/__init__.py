@@ -1,4 +1,4 @@
-"""Defenses: callables that take a round's updates and elect those to average."""
+"""Defenses: callables that take the updates of a round and elect those to average."""
 
 from snowball.defenses.base import (
     REJECTED,

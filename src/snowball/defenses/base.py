@@ -1,8 +1,8 @@
-"""Contract of every defense: updates and a context in, a verdict out.
+"""The contract of every defense: it takes updates and a context and returns a verdict.
 
-A defense acts on the server. It may act in two more places, by having a method more: in the clients' local training
-(`LocalDefense`) and where the model is used (`PredictionDefense`). One that wants the server to train an update of its
-own, on samples that it trusts, says on how many (`TrustingDefense`).
+A defense acts on the server. With an additional method it also acts during the clients' local training
+(`LocalDefense`) or when the model is used (`PredictionDefense`). A defense that compares updates with one that the
+server trains itself, on samples that it trusts, states the number of these samples (`TrustingDefense`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +20,21 @@ from snowball.updates import Updates
 T = TypeVar("T")
 
 State = Mapping[str, Any]
-"""What a defense carries from round to round: nested dicts and lists of tensors, numbers and strings."""
+"""The memory of a defense from round to round: nested dicts and lists of tensors, numbers and strings."""
 
 REJECTED = -1
-"""The label of a sample that a defense refuses to label."""
+"""The label that a defense returns for a sample that it refuses to classify."""
 
 
 class Model(Protocol):
     """The federation's model as a function of its parameters."""
 
     def __call__(self, row: Tensor, inputs: Tensor) -> Tensor:
-        """(n, classes) scores of raw samples, with the parameters in a row."""
+        """Return the (n, classes) scores of raw samples; `row` holds the parameters."""
         ...
 
     def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
-        """Raw samples of noise, evenly drawn over what a sample can be."""
+        """Draw raw samples of noise, uniformly over all possible samples."""
         ...
 
 
@@ -43,14 +43,14 @@ class Context:
     """Everything that a server knows about a round besides the updates.
 
     Attributes:
-        round: this round, counted from 1.
-        rounds: rounds in all, where that is known.
-        base: the global model as a row of the updates' layout, for defenses that look at whole models.
-        seed: the seed of everything random in this run.
-        state: the last verdict's state; None in the first round.
-        model: what rows are the parameters of, for defenses that try models out.
+        round: the current round, counted from 1.
+        rounds: the total number of rounds, if known.
+        base: the global model as a row in the updates' layout, for defenses that look at whole models.
+        seed: the seed of all randomness in this run.
+        state: the state in the last verdict; None in the first round.
+        model: the model whose parameters the rows hold, for defenses that run models.
         trusted: (d,) an update that the server trained itself, for a `TrustingDefense`.
-        device: what to compute on where that takes long; updates and verdicts are on the CPU, as are random draws.
+        device: the device for long computations; updates, verdicts and random draws stay on the CPU.
     """
 
     round: int
@@ -63,24 +63,24 @@ class Context:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        """Refuse a round that cannot be."""
+        """Refuse an impossible round number."""
         if self.round < 1 or (self.rounds is not None and self.rounds < self.round):
             raise SettingError(f"round {self.round} of {self.rounds} cannot be: rounds count from 1")
 
     def stream(self, *name: str | int) -> torch.Generator:
-        """A random stream for one purpose of a defense in this round."""
+        """Return a random stream for one purpose of a defense in this round."""
         return stream(self.seed, "defense", "round", self.round, *name)
 
     def draw_lots(self, clients: Sequence[str]) -> Tensor:
-        """(n,) the lots that break ties in this round, the lowest winning: a hash of seed, round and client id.
+        """Return the (n,) lots that break ties in this round: hashes of seed, round and client id. The lowest wins.
 
-        Nothing that a client claims enters, nor who came first, and over the rounds all have the same chance.
+        Neither a client's claims nor the order of arrival matter, and over the rounds all clients have the same chance.
         """
         return torch.tensor([derive(self.seed, "lot", "round", self.round, client) for client in clients])
 
 
 def require(value: T | None, name: str, defense: str) -> T:
-    """Return a value of a context that a defense needs; refuse None."""
+    """Return a value that a defense needs from its context; refuse None."""
     if value is None:
         raise SettingError(f"{defense} needs Context.{name}, which is not given")
     return value
@@ -91,11 +91,11 @@ class Verdict:
     """The decision of a defense, and the evidence for it.
 
     Attributes:
-        delta: (d,) what to add to the global model.
-        elected: (n,) bool, the rows that went into it, in the order of the updates' clients.
-        facts: the evidence, by name; (n,) tensors hold one value per row. Names under `seconds.` are times.
-        state: what the defense wants to see again in the next round's context.
-        clients: (n) the updates' clients; a defense leaves them to its caller.
+        delta: (d,) the change to add to the global model.
+        elected: (n,) bool, the rows that `delta` is made from, in the order of the updates' clients.
+        facts: the evidence by name; (n,) tensors hold one value per row. Names that start with `seconds.` are times.
+        state: the state to pass on in the next round's context.
+        clients: (n) the ids of the updates' clients; the caller fills them in, not the defense.
     """
 
     delta: Tensor
@@ -113,15 +113,15 @@ class Verdict:
 
 
 class Defense(Protocol):
-    """Decides what becomes of a round's updates."""
+    """Decides which updates of a round change the global model, and how."""
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Judge one round; the updates are left as they are."""
+        """Judge one round without modifying the updates."""
         ...
 
 
 def check_calls(defense: type[Defense]) -> None:
-    """Let a class of defenses refuse, in one sentence, anything but updates and a context, and name their clients."""
+    """Make a defense class refuse, in one sentence, anything but updates and a context, and name its clients."""
     judge = defense.__call__
 
     @wraps(judge)
@@ -142,15 +142,15 @@ class ClientTask:
     """Everything that a client needs for its local training in one round.
 
     Attributes:
-        model: the global model, to be trained in place; it takes inputs as they are here and scales them itself.
+        model: the global model, to be trained in place; it takes `inputs` as they are and normalises them itself.
         inputs: (n, ...) the client's samples; pixels lie in 0..1.
-        labels: (n,) their classes.
-        classes: how many classes there are.
-        epochs: how often the others go over their samples.
-        batch: samples in their steps.
-        rate: their learning rate in this round.
-        rng: for everything random.
-        state: what this client's last task gave; None in the first.
+        labels: (n,) the classes of the samples.
+        classes: the number of classes.
+        epochs: passes over the samples in plain training.
+        batch: samples per step in plain training.
+        rate: the learning rate of plain training in this round.
+        rng: the generator for all randomness.
+        state: the value that this client's last task returned; None in its first task.
     """
 
     model: nn.Module
@@ -169,24 +169,24 @@ class LocalDefense(Protocol):
     """A defense that benign clients train with."""
 
     def train(self, task: ClientTask) -> State | None:
-        """Train the task's model, in place of plain SGD; what is returned comes with this client's next task."""
+        """Train the task's model, in place of plain SGD, and return the state for this client's next task."""
         ...
 
 
 @runtime_checkable
 class PredictionDefense(Protocol):
-    """A defense that has a say where the model is used."""
+    """A defense that also changes the predictions of the model."""
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
-        """(n,) the labels of raw samples, `REJECTED` for none; the context's base is the model in use."""
+        """Return the (n,) labels of raw samples, or `REJECTED`; the context's base is the model in use."""
         ...
 
 
 @runtime_checkable
 class TrustingDefense(Protocol):
-    """A defense that compares updates with one of the server's own."""
+    """A defense that compares updates with one that the server trains itself."""
 
     @property
     def trusted_examples(self) -> int:
-        """Clean samples that the server trains on."""
+        """The number of clean samples that the server trains on."""
         ...

@@ -1,4 +1,4 @@
-"""Builds defenses from plain settings, as in TOML, JSON or an NVFlare job."""
+"""Builds defenses from plain settings, as they come from TOML, JSON or an NVFlare job."""
 
 import inspect
 from collections.abc import Collection
@@ -8,12 +8,12 @@ from snowball.settings import MALICIOUS_FIELD, Settings, collect_fields, complet
 
 
 def make_defense(path: str, name: str, own: Settings) -> Defense:
-    """Build a defense by its name and settings; settings left out have their defaults."""
+    """Build a defense from its name and settings; omitted settings take their defaults."""
     return assemble_defense(name, complete_settings(path, name, DEFENSES[name], own, DEFENSES))
 
 
 def assemble_defense(name: str, own: Settings, malicious: Collection[str] = ()) -> Defense:
-    """Build a defense and its members from complete settings; only `Ideal` is told who is malicious."""
+    """Build a defense and its members from complete settings; only `Ideal` learns who is malicious."""
     make = DEFENSES[name]
     settings = dict(own)
     for field, (kind, _) in collect_fields(make).items():

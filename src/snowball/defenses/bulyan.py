@@ -1,11 +1,11 @@
-"""Bulyan: what Krum elects again and again, averaged near the median of every coordinate.
+"""Bulyan: run Krum repeatedly, and average the picked updates near the median of every coordinate.
 
 El Mhamdi, Guerraoui, Rouault, "The Hidden Vulnerability of Distributed Learning in Byzantium", ICML 2018. A malicious
 update can be close to the benign ones as a whole and far off in one coordinate. Krum picks theta = K - 2f updates, one
 after another; then every coordinate is the mean of the theta - 2f picked values nearest to their median.
 
-Deviations: of the many rules that the paper allows for picking, this is Krum. In the last picks fewer updates are left
-than Krum asks for; they are made all the same, with at least one neighbour.
+Deviations: the paper allows many rules for picking; this is Krum. The last picks have fewer updates left than Krum
+requires; they are made nevertheless, with at least one neighbour.
 """
 
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ class Bulyan:
     """Let Krum pick most updates one by one, and average them near the median of every coordinate.
 
     Attributes:
-        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f); four
-            times as many and three more updates are needed.
+        tolerate: malicious updates to withstand, as a number or as a share of the updates, rounded up (the paper's f);
+            a round needs at least four times as many updates plus three.
     """
 
     tolerate: int | float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a share nor a number."""
+        """Refuse a setting that is neither a share nor a number."""
         check_count("tolerate", self.tolerate)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Pick rows, then reduce column by column what was picked."""
+        """Pick rows, then reduce the picked rows column by column."""
         malicious, drawn = (
             count_tolerated(self.tolerate, len(updates), each=4),
             context.draw_lots(updates.clients).argsort(),
@@ -52,20 +52,20 @@ class Bulyan:
 
 
 def pick_rows(squared: Tensor, count: int, malicious: int) -> Tensor:
-    """(count,) the rows that Krum elects one after another, each of those that the earlier ones leave."""
+    """Return the (count,) rows that Krum elects one after another, each from the rows that are left."""
     left, picked = torch.arange(len(squared)), []
     for _ in range(count):
         scores = compute_krum_scores(squared[left][:, left], len(left) - malicious - 2)
-        picked.append(left[scores.argmin()])  # the first of equals
+        picked.append(left[scores.argmin()])  # the first of equal scores
         left = left[left != picked[-1]]
     return torch.stack(picked)
 
 
 def average_near_median(block: Tensor, count: int) -> Tensor:
-    """(w,) for each row of a block (w, n) the mean of the `count` values nearest to its median; ties to the lower.
+    """Return the (w,) means of the `count` values nearest to the median in each row of a (w, n) block.
 
-    Sorted, they lie side by side: the window starts after each value that is farther below the median than the value
-    `count` places on, which would take its place, is above.
+    A tie goes to the lower value. In sorted order the nearest values are contiguous: the window starts after each value
+    that is farther below the median than the value `count` positions later, which would replace it, is above.
     """
     values = sort_rows(block).double()
     most = values.shape[1] - count

@@ -1,4 +1,4 @@
-"""Clusters of rows for the defenses that look for them: HDBSCAN on distances between rows.
+"""Clusters rows with HDBSCAN, from the distances between them.
 
 Campello, Moulavi, Sander, "Density-Based Clustering Based on Hierarchical Density Estimates", PAKDD 2013.
 """
@@ -10,26 +10,26 @@ from snowball.defenses.ops import compute_cosines
 from snowball.updates import Updates
 
 NOISE = -1
-"""The label of a row that belongs to no cluster."""
+"""The label of a row that does not belong to a cluster."""
 
 DECIMALS = 14
-"""Digits of a cosine distance that are more than rounding."""
+"""Decimals of a cosine distance that are not rounding errors."""
 
 
 def cluster_rows(distances: Tensor, least: int, neighbours: int, single: bool = False) -> Tensor:
-    """(n,) the cluster of each row, counted from 0, or `NOISE`.
+    """Return the (n,) cluster of each row, counted from 0, or `NOISE`.
 
     Args:
-        distances: (n, n) between the rows.
-        least: rows in the smallest cluster.
-        neighbours: rows that a dense neighbourhood holds, itself included.
-        single: whether there may be one cluster alone; without, an even crowd is taken apart.
+        distances: (n, n) distances between the rows.
+        least: rows that a cluster needs at least.
+        neighbours: rows that a dense neighbourhood holds, including the row itself.
+        single: whether the result may be one cluster; if not, even a homogeneous crowd is split.
     """
     if len(distances) == 1:
         return torch.tensor([NOISE])
     from sklearn.cluster import HDBSCAN
 
-    matrix = torch.maximum(distances, distances.T)  # scikit-learn refuses what rounding has made uneven
+    matrix = torch.maximum(distances, distances.T)  # scikit-learn refuses a matrix that rounding made asymmetric
     clusterer = HDBSCAN(
         min_cluster_size=least, min_samples=neighbours, metric="precomputed", allow_single_cluster=single, copy=True
     )
@@ -37,12 +37,12 @@ def cluster_rows(distances: Tensor, least: int, neighbours: int, single: bool = 
 
 
 def select_largest_cluster(labels: Tensor) -> Tensor:
-    """(n,) bool, the rows of the largest cluster, of equal ones the first; all rows where there is no cluster."""
+    """Return a mask of the rows in the largest cluster (the first of equal size), or of all rows without a cluster."""
     sizes = labels[labels != NOISE].bincount().tolist()
     return labels == sizes.index(max(sizes)) if sizes else torch.ones_like(labels, dtype=torch.bool)
 
 
 def compute_cosine_distances(updates: Updates, point: Tensor) -> Tensor:
-    """(n, n) one less the cosines of the rows about a point (d,); a row at the point is 1 from all others."""
+    """Return 1 minus the (n, n) cosines of the rows about a (d,) point; a row at the point is 1 from all others."""
     distances = 1 - compute_cosines(updates.products_about(point))
     return distances.round(decimals=DECIMALS).fill_diagonal_(0)

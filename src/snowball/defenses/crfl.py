@@ -1,14 +1,14 @@
-"""CRFL: shorten and blur the global model, and let blurred copies of it vote on every prediction.
+"""CRFL: clip the global model, add noise to it, and let noisy copies of it vote on every prediction.
 
 Xie, Chen, Chen, Li: CRFL: Certifiably Robust Federated Learning against Backdoor Attacks, ICML 2021.
 
-A short model that is blurred while it is trained predicts nearly the same when its parameters move a little, so that
-what a few clients can move does not decide a vote.
+A model of bounded length that is trained with noise predicts nearly the same when its parameters move a little, so the
+small change that a few clients can cause does not decide a vote.
 
-Deviations: no certificate is computed, only the vote. The bound grows over the rounds in the original (`ramp`), from
-one that is far below the length of a freshly drawn network such as the Snowball paper's; it does not unless asked to.
-Of buffers none are blurred. "published" is what the published code does: it shortens the update instead of the model,
-the noise stays in the model, and what is used is shortened and blurred once more.
+Deviations: no certificate is computed, only the vote. In the original, the bound grows over the rounds (`ramp`),
+starting far below the length of a freshly drawn network such as the Snowball paper's; here it grows only on request.
+Buffers get no noise. "published" does what the published code does: it clips the update instead of the model, the
+noise stays in the model, and the model is clipped and gets noise once more when it is used.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class CRFL:
-    """Shorten the global model, blur it, and let blurred copies vote on every prediction.
+    """Clip the global model, add noise to it, and let noisy copies vote on every prediction.
 
     Attributes:
-        bound: the length that the model is shortened to (the paper's rho).
-        ramp: the bound of round t is a * t + b until it reaches `bound`; None for `bound` from the first round on.
-        noise: standard deviation of the noise, in training and in prediction (sigma).
-        copies: blurred models that vote (M; 1,000 in the original's certificates, 20 in the Snowball paper).
-        variant: "original", or "published" as in the code published with the Snowball paper.
+        bound: the maximum length of the model (the paper's rho).
+        ramp: numbers a and b; the bound of round t is a * t + b until it reaches `bound`. None uses `bound` throughout.
+        noise: standard deviation of the noise, in training and in prediction (the paper's sigma).
+        copies: noisy models that vote (the paper's M; 1,000 in its certificates, 20 in the Snowball paper).
+        variant: "original" as in the paper, or "published" as in the code published with the Snowball paper.
     """
 
     bound: float = 15.0
@@ -53,7 +53,7 @@ class CRFL:
             raise SettingError(f"variant {self.variant!r} is not one of original, published")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Average everybody, shorten, blur."""
+        """Average all updates, clip and add noise."""
         base, rng = require(context.base, "base", "crfl").to(updates.dtype), context.stream("noise")
         bound = self._bound(context.round)
         if self.variant == "published":
@@ -66,7 +66,7 @@ class CRFL:
         return Verdict(add_noise(clean, self.noise, rng) - base, elect_everyone(updates), facts, {"clean": clean})
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
-        """The class that most blurred copies of the model see; the copies of a round are the same for all samples."""
+        """Return the class that most noisy copies of the model predict; all samples of a round see the same copies."""
         model, base = require(context.model, "model", "crfl"), require(context.base, "base", "crfl")
         if self.variant == "published":
             base, _ = shorten_row(base, self._bound(context.round))
@@ -81,13 +81,13 @@ class CRFL:
 
 
 def shorten_row(row: Tensor, bound: float) -> tuple[Tensor, float]:
-    """A row no longer than `bound`, and what it was multiplied by."""
+    """Shorten a row to `bound` if it is longer; return it and the factor that it was multiplied by."""
     factor = float(compute_clip_factors(torch.linalg.vector_norm(row, dtype=torch.float64), bound))
     return row * factor, factor
 
 
 def find_majority(labels: Tensor, tied: Literal["lowest", "first"]) -> Tensor:
-    """(n,) the most frequent of each row's labels (n, m); of tied ones the lowest class or the first seen."""
+    """Return the (n,) most frequent of each row's (n, m) labels; a tie goes to the lowest class or the first vote."""
     votes = one_hot(labels).sum(1)  # (n, classes)
     winners = votes == votes.amax(1, keepdim=True)
     if tied == "lowest":

@@ -1,12 +1,12 @@
-"""DeepSight: look into output layers, and leave out the clusters of models that were trained on too few labels.
+"""DeepSight: inspect output layers, and leave out the clusters of models that were trained on too few labels.
 
 Rieger et al., "DeepSight: Mitigating Backdoor Attacks in Federated Learning Through Deep Model Inspection", NDSS 2022.
-Which output neurons an update moves tells how mixed the data behind it are, and data that plant a backdoor are full of
-one label. Updates are clustered by three views of this, and a cluster of which a third is suspicious is left out.
+The output neurons that an update moves show how mixed its training data are, and data that plant a backdoor consist
+mostly of one label. Updates are clustered by three views of this; a cluster that is one third suspicious is left out.
 
-Deviations: where the output layer has no bias, its weights stand in. Where there is no model to try out, the view
-through random inputs is left out. The sizes of HDBSCAN's clusters are ours, the paper gives none. A row of no cluster
-is one of its own. Where no cluster is accepted, the rows that are not suspicious are, and where there are none, all.
+Deviations: if the output layer has no bias, its weights are used instead. Without a model to run, the view through
+random inputs is omitted. The cluster sizes for HDBSCAN are ours, since the paper gives none. A row outside all clusters
+forms its own. If no cluster is accepted, all rows that are not suspicious are; if there are none, all rows are.
 """
 
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ from snowball.errors import SettingError
 from snowball.updates import Layout, Updates
 
 LEAST_CLUSTER, NEIGHBOURS = 2, 1
-"""HDBSCAN's sizes, the least there are: two attackers may already be a cluster."""
+"""HDBSCAN's sizes, the smallest possible: two attackers may already form a cluster."""
 
 LEAST_FACTOR = 0.01
-"""The least share of the strongest output neuron's energy that counts as exceeding, however many neurons there are."""
+"""The minimum share of the strongest output neuron's energy that counts as exceeding, for any number of neurons."""
 
 MOST_SUSPICIOUS = 1 / 3
 """The share of suspicious rows at which a cluster is left out (the paper's tau)."""
 
 LARGEST_SCORE, LARGEST_LOG_RATIO = 1e30, 50.0
-"""Where scores and their ratios are cut off, so that a broken model is merely far from all others."""
+"""Upper limits of scores and of their log ratios; with them a broken model is merely far from all others."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class DeepSight:
     """Average the clusters of updates whose output layers look trained on mixed labels, clipped to the median length.
 
     Attributes:
-        probes: random inputs on which models are compared; each takes a forward pass of every model.
-        seeds: how often the inputs are drawn anew, each time for a clustering of its own.
+        probes: random inputs on which models are compared; each costs one forward pass per model.
+        seeds: independent draws of these inputs, each with its own clustering.
     """
 
     probes: int = 20_000
@@ -51,7 +51,7 @@ class DeepSight:
             raise SettingError(f"probes and seeds must be 1 or more, got {self.probes} probes and {self.seeds} seeds")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Cluster the updates, judge the clusters, clip and average what is left."""
+        """Cluster the updates, judge the clusters, clip and average the remaining updates."""
         energies = measure_energies(updates)  # (n, classes)
         exceedings = count_exceedings(energies)
         suspicious = exceedings <= exceedings.quantile(0.5) / 2
@@ -65,7 +65,7 @@ class DeepSight:
         return Verdict(average_clipped(updates, elected, bound), elected, {**facts, **counts, "bound": bound})
 
     def _ensemble(self, updates: Updates, energies: Tensor, context: Context) -> Tensor:
-        """(n,) the cluster of each row, from how often the clusterings of all views part it from the others."""
+        """Return the (n,) cluster of each row, from how often the clusterings of all views separate it from others."""
         views = [
             mark_apart(label_clusters(compute_distances(energies))),
             mark_apart(label_clusters(compare_outputs(updates))),
@@ -75,7 +75,7 @@ class DeepSight:
         return label_clusters(torch.stack(views).mean(0))
 
     def _probe(self, updates: Updates, model: Model, context: Context) -> Tensor:
-        """(n, n) the share of draws of random inputs to which two rows answer apart from each other."""
+        """Return the (n, n) share of draws of random inputs whose clustering separates two rows."""
         base, parted = require(context.base, "base", "deepsight"), []
         for seed in range(self.seeds):
             inputs = model.random_inputs(self.probes, context.stream("probes", seed))
@@ -85,14 +85,14 @@ class DeepSight:
 
 
 def find_output_layer(layout: Layout) -> tuple[str, str | None]:
-    """The last weight layer, whose rows are output neurons, and the bias of the same module if it has one."""
+    """Return the last weight layer, whose rows are output neurons, and the bias of the same module if it has one."""
     weight = layout.weights[-1]
     bias = weight.removesuffix("weight") + "bias"
     return weight, bias if bias in layout.names else None
 
 
 def measure_energies(updates: Updates) -> Tensor:
-    """(n, classes) each output neuron's squared share in what the update moves: the paper's NEUP."""
+    """Return the (n, classes) squared share of each output neuron in an update's change: the paper's NEUP."""
     weight, bias = find_output_layer(updates.layout)
     shape = updates.layout.shapes[updates.layout.names.index(weight)]
     classes, columns = (*shape, 1)[0], updates.layout.columns[weight]
@@ -106,20 +106,20 @@ def measure_energies(updates: Updates) -> Tensor:
 
 
 def count_exceedings(energies: Tensor) -> Tensor:
-    """(n,) how many output neurons move noticeably beside the one that moves most: the paper's TE."""
+    """Return the (n,) number of output neurons that move noticeably compared to the strongest one: the paper's TE."""
     factor = max(LEAST_FACTOR, 1 / energies.shape[1])
     return (energies > factor * energies.amax(1, keepdim=True)).sum(1).double()
 
 
 def compare_outputs(updates: Updates) -> Tensor:
-    """(n, n) cosine distances between what the updates do to the output bias, or to the weights where there is none."""
+    """Return the (n, n) cosine distances between the updates of the output bias, or of the weights without a bias."""
     weight, bias = find_output_layer(updates.layout)
     layer = updates.select_layer(bias or weight)
     return compute_cosine_distances(layer, torch.zeros(layer.layout.width, dtype=layer.dtype))
 
 
 def compare_predictions(updates: Updates, base: Tensor, model: Model, inputs: Tensor) -> Tensor:
-    """(n, classes) how much likelier each class is to the local than to the global model, on average: DDif."""
+    """Return the (n, classes) mean ratio of local to global probability of each class: the paper's DDif."""
     before = compute_log_shares(model(base, inputs))
     ratios = [
         (compute_log_shares(model((base + row).to(base.dtype), inputs)) - before)
@@ -132,27 +132,27 @@ def compare_predictions(updates: Updates, base: Tensor, model: Model, inputs: Te
 
 
 def compute_log_shares(scores: Tensor) -> Tensor:
-    """(inputs, classes) the logarithm of what the model gives each class; finite, whatever the model answers."""
+    """Return the (inputs, classes) log probabilities behind a model's scores; finite for any scores."""
     return scores.double().nan_to_num(0, LARGEST_SCORE, -LARGEST_SCORE).log_softmax(1)
 
 
 def compute_distances(rows: Tensor) -> Tensor:
-    """(n, n) distances between a few features of the rows."""
-    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # the other way loses small ones
+    """Return the (n, n) distances between a few features of the rows."""
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")  # the other mode loses small ones
 
 
 def label_clusters(distances: Tensor) -> Tensor:
-    """(n,) the cluster of each row; whoever has none is one of its own."""
+    """Return the (n,) cluster of each row; a row outside all clusters forms its own."""
     labels = cluster_rows(distances, LEAST_CLUSTER, NEIGHBOURS)
     return labels.where(labels != NOISE, torch.arange(len(labels)) + len(labels))
 
 
 def mark_apart(clusters: Tensor) -> Tensor:
-    """(n, n) 0 where two rows share a cluster, 1 elsewhere."""
+    """Return an (n, n) matrix that is 0 where two rows share a cluster and 1 elsewhere."""
     return (clusters[:, None] != clusters).double()
 
 
 def compute_suspicious_shares(clusters: Tensor, suspicious: Tensor) -> Tensor:
-    """(n,) the share of suspicious rows in each row's cluster."""
+    """Return the (n,) share of suspicious rows in the cluster of each row."""
     together = 1 - mark_apart(clusters)
     return together @ suspicious.double() / together.sum(1)

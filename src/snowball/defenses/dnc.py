@@ -1,11 +1,11 @@
-"""DnC: divide and conquer, outliers along the direction in which updates differ most.
+"""DnC: divide and conquer, which removes outliers along the direction in which updates differ most.
 
 Shejwalkar, Houmansadr, "Manipulating the Byzantine: Optimizing Model Poisoning Attacks and Defenses for Federated
-Learning", NDSS 2021. Poisoned updates that act together shift the updates along one direction; those that lie farthest
-out on the top singular vector of the centred updates, seen in some columns drawn at random, are removed.
+Learning", NDSS 2021. Poisoned updates that act together shift the updates along one direction. DnC centres the updates,
+restricted to randomly drawn columns, and removes those that lie farthest out on the top singular vector.
 
-Deviations: the singular vector comes from the inner products of the updates, never from their columns. Removing as many
-as there are leaves the one that lies farthest in. Updates that do not differ are all kept.
+Deviations: the singular vector comes from the inner products of the updates, never from their columns. If all updates
+would be removed, the innermost one stays. Updates that do not differ are all kept.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from snowball.updates import BLOCK_ELEMENTS, Updates, centre_products
 
 @dataclass(frozen=True)
 class DnC:
-    """Average the updates that lie farthest in along the direction in which all differ most.
+    """Average the updates that are not outliers along the direction in which updates differ most.
 
     Attributes:
         tolerate: malicious updates to withstand (the paper's m); an int is their number, a float their share, rounded.
-        columns: columns that are looked at, drawn anew for every pass (the paper's b).
-        iterations: passes; only what every pass keeps is averaged (the paper's niters).
-        filter: updates removed for every one to withstand, rounded down (the paper's c).
+        columns: randomly drawn columns to look at, drawn again for every pass (the paper's b).
+        iterations: passes; only the updates that every pass keeps are averaged (the paper's niters).
+        filter: updates to remove per update to withstand; the product is rounded down (the paper's c).
     """
 
     tolerate: int | float = 0.2
@@ -66,20 +66,20 @@ class DnC:
 
 
 def compute_drawn_gram(updates: Updates, columns: int, rng: torch.Generator) -> Tensor:
-    """(n, n) inner products of the centred rows, seen in so many columns drawn without replacement."""
+    """Return the (n, n) inner products of the centred rows, restricted to columns drawn without replacement."""
     if columns >= updates.layout.width:
         return updates.gram()
     products = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     drawn = torch.randperm(updates.layout.width, generator=rng)[:columns].sort().values
     for some in torch.split(drawn, max(1, BLOCK_ELEMENTS // len(updates))):
         block = updates.read_columns(some).double()
-        block -= block[0].clone()  # what all rows share would drown their differences
+        block -= block[0].clone()  # a part that all rows share would swamp their differences
         products += block @ block.T
     return centre_products(products)
 
 
 def score_outliers(gram: Tensor) -> Tensor:
-    """(n,) the squared part of each centred row along their top right singular vector; zero where all rows agree."""
+    """Return each centred row's (n,) squared component along the top right singular vector; 0 if all rows agree."""
     squares, vectors = torch.linalg.eigh(gram)  # ascending
     scores: Tensor = squares[-1].clamp(min=0) * vectors[:, -1] ** 2
     return scores

@@ -1,4 +1,4 @@
-"""FedAvg: average everybody.
+"""FedAvg: average all updates.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
 """
@@ -12,9 +12,9 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class FedAvg:
-    """Average all updates, each as heavy as its examples: no defense at all."""
+    """Average all updates, weighted by examples: no defense at all."""
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Elect everybody."""
+        """Elect every update."""
         elected = elect_everyone(updates)
         return Verdict(average_by_examples(updates, elected), elected)

@@ -1,11 +1,12 @@
 """FLAME: cluster, clip, and add a little noise.
 
-Nguyen et al., "FLAME: Taming Backdoors in Federated Learning", USENIX Security 2022. Most local models point one way;
-the others are left out, what remains is clipped to the median length, and noise covers what slipped through.
+Nguyen et al., "FLAME: Taming Backdoors in Federated Learning", USENIX Security 2022. Most local models point in a
+similar direction. The others are left out, the rest is clipped to the median length, and noise covers any backdoor that
+slipped through.
 
-Deviations: fewer than four updates are not clustered. The noise is a setting, where the paper derives it from a privacy
-budget. `published` is what the published code does: it clusters updates by Euclidean distance, half of them being
-enough for a cluster, and clips to the median length of the accepted only.
+Deviations: fewer than four updates are not clustered. The noise is a setting, whereas the paper derives it from a
+privacy budget. `published` does what the published code does: it clusters updates by Euclidean distance, with half of
+them enough for a cluster, and clips to the median length of the accepted updates only.
 """
 
 from dataclasses import dataclass
@@ -28,11 +29,11 @@ Variant = Literal["original", "published"]
 
 @dataclass(frozen=True)
 class FLAME:
-    """Average the models that point where most do, clipped to the median length, and add noise.
+    """Average the models that point in the direction of most, clipped to the median length, and add noise.
 
     Attributes:
-        noise: standard deviation of the noise on every coordinate, in clipping bounds (the paper's lambda).
-        variant: "original" as in the paper, or "published" as in the code published with Snowball.
+        noise: standard deviation of the noise per coordinate, as a multiple of the clipping bound (the paper's lambda).
+        variant: "original" as in the paper, or "published" as in the code published with the Snowball paper.
     """
 
     noise: float = 0.001
@@ -51,7 +52,7 @@ class FLAME:
         elected = select_largest_cluster(labels)
         norms = updates.squared_norms.sqrt()
         measured = norms if self.variant == "original" else norms[elected]
-        bound = float(measured.quantile(0.5))  # of an even number, the mean of the middle two
+        bound = float(measured.quantile(0.5))  # the mean of the middle two if their number is even
         delta = add_noise(average_clipped(updates, elected, bound), self.noise * bound, context.stream("noise"))
         return Verdict(delta, elected, {"clusters": labels, "norms": norms, "bound": bound})
 
@@ -64,4 +65,4 @@ class FLAME:
             return cluster_rows(models, rows // 2 + 1, 1, single=True)
         half = ceil(rows / 2)
         distances = compute_squared_distances(updates.products()).sqrt()
-        return cluster_rows(distances, half, half + 1, single=True)  # there a neighbourhood is half and itself
+        return cluster_rows(distances, half, half + 1, single=True)  # half of the rows, plus the row itself

@@ -1,16 +1,17 @@
-"""FLDetector: who does not send what its last update leads one to expect is malicious.
+"""FLDetector: clients whose updates do not follow from their previous ones are malicious.
 
 Zhang, Cao, Jia, Gong, "FLDetector: Defending Federated Learning Against Model Poisoning Attacks via Detecting Malicious
-Clients", KDD 2022. An honest client's update follows the model: the server predicts it from the client's last one and
-an approximate Hessian, learnt from the last rounds. Clients whose updates are worse predicted than those of others,
-over several rounds, form a cluster of their own.
+Clients", KDD 2022. An honest client's update follows the model: the server predicts it from the client's last update
+and an approximate Hessian, estimated from the last rounds. Clients whose updates are predicted worse than those of
+others over several rounds form their own cluster.
 
-Deviations: the paper has all clients in every round. Here a client that was away is predicted from its own last update
-and the model that this was trained from; errors are compared within a round, so that a client's score does not depend
-on how many others could be scored beside it; with everybody there the scores are the paper's. Detection starts when the
-window is full, after `window` + 1 rounds, and goes on every round, where the paper stops at the first and trains anew
-without those found, which no defense can bring about. Fewer than four scored clients are not clustered. Of clients not
-seen for longest nothing is kept: where there are more than `remember`, they are strangers when they return.
+Deviations: in the paper all clients take part in every round. Here the update of a client that was absent is predicted
+from its own last update and the model that this was trained from. Errors are compared within a round, so a client's
+score does not depend on how many others can be scored in the same round; with all clients present, the scores are the
+paper's. Detection starts when the window is full, after `window` + 1 rounds, and continues every round. The paper
+instead stops at the first detection and restarts training without the detected clients, which a defense cannot do.
+Fewer than four scored clients are not clustered. The histories of at most `remember` clients are kept; those not seen
+for longest are dropped, and such clients are unknown when they return.
 """
 
 from collections import defaultdict
@@ -44,20 +45,20 @@ from snowball.updates import Updates
 LEAST_SCORED = 4
 
 NOTHING: State = {"clients": {}, "bases": {}, "steps": [], "changes": [], "blacklist": []}
-"""What is known before the first round."""
+"""The state before the first round."""
 
 OnDetect = Literal["exclude_round", "blacklist"]
 
 
 @dataclass(frozen=True)
 class FLDetector:
-    """Average the updates of clients that send what their last update leads one to expect.
+    """Average the updates of clients that behave as their previous updates predict.
 
     Attributes:
-        window: rounds that a score, and the approximate Hessian, look back (the paper's N).
-        on_detect: "exclude_round" leaves those found out of the round; "blacklist" never takes them again.
+        window: past rounds that a score and the approximate Hessian cover (the paper's N).
+        on_detect: "exclude_round" leaves detected clients out of the round; "blacklist" leaves them out forever.
         forget_after: rounds in a row that a client may miss before its history is dropped; None sets no limit.
-        remember: clients whose history is kept, those last seen; None keeps all for ever.
+        remember: number of clients, those seen last, whose history is kept; None keeps all forever.
     """
 
     window: int = 10
@@ -74,7 +75,7 @@ class FLDetector:
         check_bounds(self.forget_after, self.remember)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Compare the updates with what was expected, and leave out the clients that keep surprising."""
+        """Compare the updates with their predictions, and leave out the clients that are predicted badly."""
         base = require(context.base, "base", "fldetector")
         known = context.state or NOTHING
         check_state(known, updates.layout.width, context.round)
@@ -93,17 +94,17 @@ class FLDetector:
         return Verdict(delta, elected, {"scores": scores, **facts}, state)
 
     def _see(self, updates: Updates, entries: Entries, errors: Tensor, round: int) -> dict[str, Entry]:
-        """Return the entries to keep of this round's clients."""
+        """Return the new entries of this round's clients."""
         seen: dict[str, Entry] = {}
         scored = int((~errors.isnan()).sum())
         for client, row, error in zip(updates.clients, updates.rows, errors.tolist(), strict=True):
             past = entries[client]["errors"] if client in entries else []
-            fresh = [] if isnan(error) else [error * scored]  # one is the round's average
+            fresh = [] if isnan(error) else [error * scored]  # 1 is the average of the round
             seen[client] = {"round": round, "row": row.clone(), "errors": [*past, *fresh][-self.window :]}
         return seen
 
     def _detect(self, scores: Tensor, known: State, context: Context) -> tuple[float, Tensor]:
-        """Return how many clusters the scores form, NaN if it is too early to say, and a mask of the malicious one."""
+        """Return the number of clusters of the scores, NaN if it is too early, and a mask of the malicious cluster."""
         scored = ~scores.isnan()
         found = torch.zeros_like(scored)
         if len(known["steps"]) < self.window or scored.sum() < LEAST_SCORED:
@@ -116,7 +117,7 @@ class FLDetector:
     def _remember(
         self, known: State, seen: Entries, blacklist: Sequence[str], base: Tensor, delta: Tensor, context: Context
     ) -> State:
-        """Return the next state: clients' last rows, the models they were trained from, steps and changes."""
+        """Return the next state: the clients' last rows, the models they were trained from, steps and changes."""
         judged = {**known["clients"], **seen}
         wanted = {client: entry for client, entry in judged.items() if client not in blacklist}
         clients = keep_recent(wanted, context, self.forget_after, self.remember)
@@ -139,7 +140,7 @@ class FLDetector:
 
 
 def check_state(state: State, width: int, round: int) -> None:
-    """Refuse a state that no round up to this one can have left."""
+    """Refuse a state that cannot come from this or an earlier round."""
     parts: list[Any] = [state.get(name) for name in ("bases", "steps", "changes", "blacklist")]
     bases, steps, changes, blacklist = parts
     clients = read_entries(state, "row", width, round)
@@ -158,7 +159,7 @@ def check_state(state: State, width: int, round: int) -> None:
 
 
 def measure_prediction_errors(updates: Updates, base: Tensor, known: State) -> Tensor:
-    """(n,) how far each row is from what its client's last one leads one to expect; NaN for clients without one."""
+    """Return the (n,) distance of each row from its prediction; NaN for clients without a previous row."""
     errors = torch.full((len(updates),), nan, dtype=torch.float64)
     hessian = Hessian(known["steps"], known["changes"])
     returning = defaultdict(list)
@@ -174,13 +175,13 @@ def measure_prediction_errors(updates: Updates, base: Tensor, known: State) -> T
 
 
 def compute_shares(errors: Tensor) -> Tensor:
-    """(n,) each row's part of all errors; NaN stays."""
-    total = fsum(error for error in errors.tolist() if not isnan(error))  # to the bit in any order
+    """Return each row's (n,) share of the sum of all errors; NaN stays NaN."""
+    total = fsum(error for error in errors.tolist() if not isnan(error))  # exact in any order
     return errors / total if total > 0 else errors
 
 
 def score_clients(seen: Entries) -> Tensor:
-    """(n,) the clients' mean error of late as a part of all; NaN for those without one."""
+    """Return the clients' (n,) recent mean error, divided by the number of scored clients; NaN without errors."""
     past = [entry["errors"] for entry in seen.values()]
     scored = sum(map(bool, past))
     return torch.tensor([fmean(errors) / scored if errors else nan for errors in past], dtype=torch.float64)

@@ -1,11 +1,11 @@
-"""FLTrust: updates count as much as they agree with one that the server trained itself.
+"""FLTrust: weigh updates by their agreement with one that the server trained itself.
 
 Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping", NDSS 2021. The server has
-a few clean samples and trains on them as a client does. An update's trust score is its cosine with the server's, or
-zero where that is negative; all are brought to the length of the server's and averaged by trust.
+a few clean samples and trains on them as a client does. The trust score of an update is its cosine with the server's
+update, or zero if that is negative. All updates are rescaled to the length of the server's and averaged by trust.
 
-Deviations: the paper's global learning rate is 1. Cosines below 1e-9 are rounding, not trust. With no trust in anybody
-the model stays as it is.
+Deviations: the paper's global learning rate is 1. Cosines below 1e-9 count as rounding errors, not as trust. If no
+client is trusted, the model stays as it is.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class FLTrust:
-    """Average the updates that agree with the server's own, all at its length and weighed by agreement.
+    """Average the updates that agree with the server's own, rescaled to its length and weighted by agreement.
 
     Attributes:
-        trusted_examples: clean samples that the server trains on (the size of the paper's root dataset).
+        trusted_examples: number of clean samples that the server trains on (the size of the paper's root dataset).
     """
 
     trusted_examples: int = 100
@@ -34,7 +34,7 @@ class FLTrust:
             raise SettingError(f"trusted_examples must be 1 or more, got {self.trusted_examples}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Score the updates by the server's, and average them by score."""
+        """Score the updates against the server's, and average them by score."""
         trusted = require(context.trusted, "trusted", "fltrust")
         length = torch.linalg.vector_norm(trusted, dtype=torch.float64)
         lengths = updates.squared_norms.sqrt()
@@ -45,6 +45,6 @@ class FLTrust:
 
 
 def compute_trust(products: Tensor, scale: Tensor) -> Tensor:
-    """(n,) cosines with the trusted row, from inner products and products of lengths; zero where not positive."""
+    """Return the (n,) cosines with the trusted row, from inner products and products of lengths; 0 if not positive."""
     cosines = torch.where(scale > 0, products / scale.where(scale > 0, 1), 0)
     return cosines.round(decimals=9).clamp(0, 1)

@@ -1,12 +1,12 @@
-"""FoolsGold: clients whose updates point the same way, round after round, are one attacker.
+"""FoolsGold: clients whose updates point in the same direction round after round are one attacker.
 
 Fung, Yoon, Beschastnikh, "The Limitations of Federated Learning in Sybil Settings", RAID 2020. Sybils share a goal, so
-the sums of their past updates are more alike than those of honest clients, whose data differ. The more a client is like
-its most similar peer, the less it weighs; an honest one that is like a sybil by chance is pardoned.
+the sums of their past updates are more similar than those of honest clients, whose data differ. The more similar a
+client is to its most similar peer, the lower its weight; an honest client that resembles a sybil by chance is pardoned.
 
-Deviations: whole updates are compared, without the paper's optional weighing of features, and its confidence parameter
-is 1, as in the authors' code. Weights are divided by their sum. Where all are alike, nobody can be told from a sybil
-and all weigh the same. The paper keeps the sums of all clients; here those of the `remember` last seen
+Deviations: whole updates are compared, without the paper's optional feature weights, and its confidence parameter
+is 1, as in the authors' code. Weights are divided by their sum. If all clients are alike, none can be told apart from a
+sybil, and all weigh the same. The paper keeps the sums of all clients; here only the `remember` clients seen last
 are kept.
 """
 
@@ -30,11 +30,11 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class FoolsGold:
-    """Average all updates, those of clients that have long been alike weighing little or nothing.
+    """Average all updates, with little or no weight for clients whose past updates are alike.
 
     Attributes:
         forget_after: rounds in a row that a client may miss before its history is dropped; None sets no limit.
-        remember: clients whose history is kept, those last seen; None keeps all for ever.
+        remember: number of clients, those seen last, whose history is kept; None keeps all forever.
     """
 
     forget_after: int | None = None
@@ -45,7 +45,7 @@ class FoolsGold:
         check_bounds(self.forget_after, self.remember)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Add the updates to their clients' sums, and weigh them by these."""
+        """Add each update to its client's sum, and weigh the updates by these sums."""
         known = read_entries(context.state or {"clients": {}}, "sum", updates.layout.width, context.round)
         sums = {
             client: known[client]["sum"] + row.float() if client in known else row.to(torch.float32, copy=True)
@@ -60,8 +60,8 @@ class FoolsGold:
 
 
 def weigh_by_honesty(likeness: Tensor) -> Tensor:
-    """(n,) weights in [0, 1] from the (n, n) cosines of the clients' histories."""
-    likeness = likeness.round(decimals=9).fill_diagonal_(0)  # so that what is alike but for rounding is alike
+    """Return (n,) weights in [0, 1] from the (n, n) cosines of the clients' histories."""
+    likeness = likeness.round(decimals=9).fill_diagonal_(0)  # equal up to rounding counts as equal
     highest = likeness.amax(1)  # (n,) the paper's v, never below zero
     pardoned = torch.where(highest[:, None] < highest, likeness * highest[:, None] / highest.clamp(min=1e-9), likeness)
     apart = (1 - pardoned.amax(1)).clamp(0, 1)  # (n,) the paper's alpha

@@ -1,4 +1,4 @@
-"""Rows that defenses with a memory keep by client from round to round."""
+"""The rows that defenses with a memory keep for each client from round to round."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,22 +12,23 @@ from snowball.rng import derive
 from snowball.updates import BLOCK_ELEMENTS, sum_products
 
 Entry = Mapping[str, Any]
-"""What is kept of a client; "round" is the one it was last seen in."""
+"""The record of one client; "round" is the last round in which it was seen."""
 
 Entries = Mapping[str, Entry]
-"""What is kept, by client."""
+"""Records by client id."""
 
 MAX_REMEMBERED_CLIENTS = 512
-"""Clients that are remembered unless another bound is set: just under a GiB of the paper's FEMNIST updates."""
+"""The default number of clients to remember: just under 1 GiB for the paper's FEMNIST updates."""
 
 MAX_SHOWN_CHARS = 60
-"""Characters of a client's id that an error repeats."""
+"""Maximum characters of a client's id in an error."""
 
 
 def keep_recent(entries: Entries, context: Context, forget_after: int | None, remember: int | None) -> dict[str, Entry]:
-    """Return the entries to keep: the `remember` clients last seen, unless they missed too many rounds in a row.
+    """Return the entries to keep: the `remember` clients seen last, unless they missed too many rounds in a row.
 
-    Among clients last seen in the same round a hash decides, whose key is the seed: nobody picks an id that stays.
+    Among clients last seen in the same round, a hash keyed with the seed decides, so no client can choose an id that
+    is certain to be kept.
     """
     kept = {
         client: entry
@@ -46,14 +47,17 @@ def keep_recent(entries: Entries, context: Context, forget_after: int | None, re
 
 
 def check_bounds(forget_after: int | None, remember: int | None) -> None:
-    """Refuse to forget clients that missed nothing, and to remember nobody."""
+    """Refuse bounds below 1, which would forget clients that missed no round, or remember no client."""
     for name, bound, unit in (("forget_after", forget_after, "round"), ("remember", remember, "client")):
         if bound is not None and (type(bound) is not int or bound < 1):
             raise SettingError(f"{name} must be 1 {unit} or more, got {bound}")
 
 
 def read_entries(state: State, row: str, width: int, round: int) -> Entries:
-    """The clients of a state, unless no round up to this one can have left them; `row` names what is kept of each."""
+    """Return the clients of a state; refuse one that cannot come from this or an earlier round.
+
+    `row` names the tensor that is kept for each client.
+    """
     entries: Entries | None = state.get("clients")
     if not isinstance(entries, Mapping):
         raise describe_damage(f"its clients cannot be a {type(entries).__name__}")
@@ -67,17 +71,17 @@ def read_entries(state: State, row: str, width: int, round: int) -> Entries:
 
 
 def is_row(value: Any, width: int) -> bool:
-    """Whether a value is a row of so many floating-point numbers."""
+    """Return whether a value is a row of `width` floating-point numbers."""
     return isinstance(value, Tensor) and value.is_floating_point() and value.shape == (width,)
 
 
 def describe_damage(fault: str) -> RunError:
-    """The error about a state that no round can have left."""
+    """Return the error for a state that no round can have produced."""
     return RunError(f"the defense's state is damaged or of another federation: {fault}; start again without it")
 
 
 def count_mebibytes(state: Any) -> float:
-    """The memory that a state's tensors take."""
+    """Return the memory of a state's tensors in MiB."""
     if isinstance(state, Tensor):
         return state.numel() * state.element_size() / 2**20
     if isinstance(state, Mapping):
@@ -86,7 +90,7 @@ def count_mebibytes(state: Any) -> float:
 
 
 def compute_inner_products(rows: Sequence[Tensor]) -> Tensor:
-    """(n, n) inner products, in float64, of rows (d,) that are kept one by one."""
+    """Return the (n, n) inner products, in float64, of (d,) rows that are stored separately."""
     width = max(1, BLOCK_ELEMENTS // len(rows))
     blocks = (
         torch.stack([row[start : start + width] for row in rows]).to(torch.float64)

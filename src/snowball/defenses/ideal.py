@@ -1,4 +1,4 @@
-"""Ideal: the defense that is told who is malicious; the mark that others are measured against."""
+"""Ideal: the defense that knows who is malicious; the benchmark for all others."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class Ideal:
-    """Average the updates of benign clients; with none there, the model stays as it is.
+    """Average the updates of benign clients; without any, the model stays as it is.
 
     Attributes:
-        malicious: ids of the malicious clients, known to a simulator alone.
+        malicious: ids of the malicious clients, which only a simulator knows.
     """
 
     malicious: Collection[str] = frozenset()
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Elect whoever is not known to be malicious."""
+        """Elect the clients that are not malicious."""
         malicious = set(map(str, self.malicious))
         elected = torch.tensor([client not in malicious for client in updates.clients])
         return Verdict(average_by_examples(updates, elected), elected)

@@ -1,9 +1,10 @@
-"""Intersection: average what several defenses elect alike.
+"""Intersection: average the updates that several defenses all elect.
 
-Qin et al., AAAI 2024, advise it against attacks that none of them was made for: an update that one defense finds
-suspicious is left out, whatever the others say. Where they agree on nobody, the first one's election stands.
+Qin et al., AAAI 2024, recommend it against attacks that none of the defenses was designed for: an update that one
+defense finds suspicious is left out, whatever the others say. If they agree on no update, the first one's election
+stands.
 
-Only the elections are combined: what a member does beside electing (clipping, noise) is not done.
+Only the elections are combined: a member's other steps (clipping, noise) are not carried out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +26,13 @@ class Intersection:
     """Average the updates that every one of several defenses elects.
 
     Attributes:
-        members: the defenses, the one that decides where they agree on nobody first.
+        members: the defenses; the first one decides if they agree on no update.
     """
 
     members: tuple[Defense, ...] = (Snowball(), FLAME())
 
     def __post_init__(self) -> None:
-        """Refuse members whose work is not an election."""
+        """Refuse members that do more than elect."""
         if len(self.members) < 2:
             raise SettingError(f"an intersection needs at least 2 members, got {len(self.members)}")
         for member in self.members:
@@ -54,7 +55,7 @@ class Intersection:
 
 
 def collect_facts(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float | str]:
-    """Everybody's facts, their names ending in the member's number."""
+    """Return the facts of all members; each name ends in the member's number."""
     facts: dict[str, Tensor | float | str] = {}
     for number, verdict in enumerate(verdicts, 1):
         facts[f"elected.{number}"] = verdict.elected

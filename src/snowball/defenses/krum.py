@@ -1,12 +1,13 @@
-"""Krum: take the one update that is closest to its nearest peers.
+"""Krum: take the single update that is closest to its nearest peers.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-NeurIPS 2017. With f malicious among K updates, one is scored by its squared distances to the K - f - 2 nearest others.
-If K > 2f + 2 there are benign ones among these, so that what scores low cannot be far from the benign.
+NeurIPS 2017. With f malicious among K updates, the score of an update is the sum of its squared distances to the
+K - f - 2 nearest others. If K > 2f + 2, some of these are benign, so an update with a low score cannot be far from the
+benign ones.
 
-Deviations: K > 2f + 2 is not insisted on, only that each update has a neighbour. Ties are decided by lot. The variant
-"published" is what the code published with the Snowball paper calls Krum: the mean plain distance to all, K - f - 2
-elected, averaged by examples.
+Deviations: K > 2f + 2 is not required, only that each update has a neighbour. Ties are decided by lot. The variant
+"published" is what the code published with the Snowball paper calls Krum: it scores an update by its mean distance, not
+squared, to all updates, elects K - f - 2 and averages them by examples.
 """
 
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ class Krum:
     """Take the single update closest to its nearest peers.
 
     Attributes:
-        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f).
-        variant: "original" as in Krum's paper, or "published" as in the code published with Snowball's.
+        tolerate: malicious updates to withstand, as a number or as a share of the updates, rounded up (the paper's f).
+        variant: "original" as in Krum's paper, or "published" as in the code published with the Snowball paper.
     """
 
     tolerate: int | float = 0.3
@@ -49,7 +50,7 @@ class Krum:
             raise SettingError(f"variant {self.variant!r} is not one of {', '.join(VARIANTS)}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Score every row and elect the lowest."""
+        """Score every row and elect the lowest scores."""
         rows, malicious = len(updates), count_tolerated(self.tolerate, len(updates))
         squared, lots = compute_squared_distances(updates.products()), context.draw_lots(updates.clients)
         if self.variant == "original":
@@ -62,17 +63,17 @@ class Krum:
 
 
 def compute_krum_scores(distances: Tensor, neighbours: int) -> Tensor:
-    """(n,) each row's summed distance to its nearest others, of the distances (n, n), which Krum takes squared.
+    """Return each row's (n,) sum of (n, n) distances, which Krum takes squared, to its nearest others.
 
-    There is at least one neighbour, and at most all others; a row alone scores 0.
+    The number of neighbours is at least one and at most all others; a single row scores 0.
     """
-    return sort_rows(distances)[:, 1 : max(neighbours, 1) + 1].sum(1)  # the first of each is its own zero
+    return sort_rows(distances)[:, 1 : max(neighbours, 1) + 1].sum(1)  # the first is each row's zero to itself
 
 
 def count_tolerated(setting: int | float, rows: int, each: int = 1) -> int:
-    """Return how many malicious rows a setting means if `each` times their number and 3 more rows are needed.
+    """Return how many malicious rows a setting means, if a round needs `each` times their number of rows plus 3.
 
-    A share is rounded up and cut to what the rows allow; a number that they do not allow is refused.
+    A share is rounded up and limited to what the rows allow; a number that they do not allow is refused.
     """
     if isinstance(setting, float):
         return min(count_rows(setting, rows, ceil), max((rows - 3) // each, 0))

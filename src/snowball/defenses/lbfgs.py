@@ -1,8 +1,8 @@
-"""Limited-memory BFGS: how a gradient changes along a step, learnt from the last few steps.
+"""Limited-memory BFGS: estimates how a gradient changes along a step from the last few steps.
 
 Byrd, Nocedal, Schnabel, "Representations of quasi-Newton matrices and their use in limited memory methods",
-Mathematical Programming 1994: the product with the approximate Hessian needs a linear system in twice as many unknowns
-as there are steps, and no matrix of the model's size.
+Mathematical Programming 1994: the product with the approximate Hessian needs a linear system with twice as many
+unknowns as there are steps, and no matrix of the model's size.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from snowball.defenses.history import compute_inner_products
 
 @dataclass(frozen=True, eq=False)
 class Hessian:
-    """The approximate Hessian B of a loss, from steps in its domain and what each changed in the gradient.
+    """The approximate Hessian B of a loss, from steps in its domain and the change of the gradient in each step.
 
-    Multiplying all changes by a number multiplies B by it, so updates may stand for gradients.
+    Multiplying all changes by a number multiplies B by the same number, so updates can be used as gradients.
 
     Attributes:
         steps: (d,) rows s, the latest last.
-        changes: (d,) rows y, one a step.
+        changes: (d,) rows y, one per step.
     """
 
     steps: Sequence[Tensor]
@@ -35,14 +35,14 @@ class Hessian:
 
     @cached_property
     def scale(self) -> float:
-        """The latest step's curvature (sigma), which holds where no step has led; 0 where there was no step."""
+        """The curvature of the latest step (sigma), used in directions that no step has taken; 0 without steps."""
         last = len(self.steps) - 1
         square = float(self._products[last, last]) if self.steps else 0.0
         return float(self._products[last, -1]) / square if square > 0 else 0.0
 
     @cached_property
     def _inverse(self) -> Tensor:
-        """Of the system's (2m, 2m) matrix, in units in which no entry is above one; singular parts are left out."""
+        """The pseudo-inverse of the system's (2m, 2m) matrix, computed in units in which no entry exceeds 1."""
         count = len(self.steps)
         crossed = self._products[:count, count:]  # s·y
         lower = crossed.tril(-1)
@@ -54,7 +54,7 @@ class Hessian:
         return units[:, None] * inverse * units
 
     def times(self, vector: Tensor) -> Tensor:
-        """B times a vector (d,), in float64; zero where nothing is known."""
+        """Return B times a (d,) vector, in float64; zero if nothing is known yet."""
         result = self.scale * vector.to(torch.float64)
         if not self.scale:
             return result

@@ -1,9 +1,9 @@
-"""Median: the middle value of every coordinate.
+"""Median: take the middle value of every coordinate.
 
 Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018.
 While fewer than half of the updates are malicious, no coordinate leaves the range of the benign ones.
 
-Deviations: none; of an even number of values the middle two are averaged.
+Deviations: none; for an even number of values, the middle two are averaged.
 """
 
 from dataclasses import dataclass
@@ -18,5 +18,5 @@ class Median:
     """Take the median of every coordinate."""
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Reduce column by column; every row has a say."""
+        """Reduce column by column; every row counts as elected."""
         return Verdict(updates.reduce_columns(lambda block: compute_medians(sort_rows(block))), elect_everyone(updates))

@@ -1,9 +1,9 @@
 """Multi-Krum: average the updates that are closest to their nearest peers.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-NeurIPS 2017. Scores are Krum's; the mean of the m lowest is less noisy than the single lowest.
+NeurIPS 2017. The scores are Krum's; the mean of the m updates that score lowest is less noisy than the lowest alone.
 
-Deviations: the paper leaves m open; by default it is K - f - 2, as many as an update has neighbours.
+Deviations: the paper leaves m open; here it defaults to K - f - 2, the number of neighbours of an update.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class MultiKrum:
     """Average the updates closest to their nearest peers.
 
     Attributes:
-        tolerate: malicious updates to withstand, a number or a share of the updates rounded up (the paper's f).
-        elect: updates to average, a number or a share rounded up (the paper's m); None means K - f - 2.
+        tolerate: malicious updates to withstand, as a number or as a share of the updates, rounded up (the paper's f).
+        elect: updates to average, as a number or as a share, rounded up (the paper's m); None means K - f - 2.
     """
 
     tolerate: int | float = 0.3
@@ -37,7 +37,7 @@ class MultiKrum:
             raise SettingError(f"elect must leave somebody to average, got {self.elect}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Score every row and elect the lowest."""
+        """Score every row and elect the lowest scores."""
         rows, malicious = len(updates), count_tolerated(self.tolerate, len(updates))
         scores = compute_krum_scores(compute_squared_distances(updates.products()), rows - malicious - 2)
         elected = elect_lowest(scores, self._seats(rows, malicious), context.draw_lots(updates.clients))

@@ -1,10 +1,10 @@
-"""Norm clipping: no update is longer than a bound.
+"""Norm clipping: limit the length of every update.
 
-Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019. An attacker that scales its update
-up to replace the model is cut back to what anybody may send.
+Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019. If an attacker scales up its update
+to replace the model, the update is clipped to the length that every client may send.
 
-Deviations: the paper asks clients for updates of bounded length and lets the server shorten the others; here it is the
-server alone. The mean is plain.
+Deviations: the paper asks clients for updates of bounded length and lets the server clip the others; here only the
+server clips. The mean is unweighted.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class NormClip:
-    """Average all updates, those longer than a bound shortened to it.
+    """Average all updates after clipping their lengths to a bound.
 
     Attributes:
-        bound: the greatest length (the paper's M); 3 to 5 in benchmarks of backdoors.
+        bound: the maximum length (the paper's M); backdoor benchmarks use 3 to 5.
     """
 
     bound: float = 3.0
@@ -30,13 +30,13 @@ class NormClip:
         check_bound(self.bound)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Shorten what is too long and average."""
+        """Clip the long updates and average."""
         elected = elect_everyone(updates)
         facts = {"lengths": updates.squared_norms.sqrt()}
         return Verdict(average_clipped(updates, elected, self.bound), elected, facts)
 
 
 def check_bound(bound: float) -> None:
-    """Refuse a length that leaves nothing of any update."""
+    """Refuse a bound that is not positive, which would erase every update."""
     if not bound > 0:
         raise SettingError(f"bound must be a positive length, got {bound}")

@@ -1,12 +1,13 @@
-"""RFA: the geometric median instead of the mean.
+"""RFA: take the geometric median instead of the mean.
 
 Pillutla, Kakade, Harchaoui, "Robust Aggregation for Federated Learning", IEEE Transactions on Signal Processing 2022.
-The geometric median is the point of least summed distance to the updates, each distance as heavy as the client's
-examples; less than half of the weight, however far away, cannot carry it off. Weiszfeld's iteration finds it as an
-average of the updates that weighs each by the inverse of its distance to the last average.
+The geometric median is the point with the smallest sum of distances to the updates, each distance weighted by the
+client's examples. Updates with less than half of the weight, however far away, cannot move it arbitrarily far.
+Weiszfeld's iteration finds it as an average that weights each update by the inverse of its distance to the last
+average.
 
 Deviations: a fixed number of iterations, without the stopping rule of the authors' code. The iteration runs on weights
-alone, with distances from inner products, so that its cost does not depend on the model's size.
+alone, with distances from inner products, so its cost does not depend on the model's size.
 """
 
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class RFA:
-    """Take the geometric median of all updates, each as heavy as its examples.
+    """Take the geometric median of all updates, weighted by examples.
 
     Attributes:
-        iterations: steps of Weiszfeld's iteration from the mean (the paper's R, 3 in its experiments).
-        smoothing: distances below this count as this (the paper's nu).
+        iterations: steps of Weiszfeld's iteration, starting at the mean (the paper's R, 3 in its experiments).
+        smoothing: the smallest distance; shorter ones are raised to it (the paper's nu).
     """
 
     iterations: int = 10
@@ -44,7 +45,7 @@ class RFA:
         return Verdict(updates.mean(weights), elect_everyone(updates), {"weights": weights})
 
     def _weiszfeld(self, products: Tensor, sizes: Tensor) -> Tensor:
-        """(n,) weights that sum to one, from the rows' (n, n) inner products about any point."""
+        """Return (n,) weights that sum to one, from the rows' (n, n) inner products about any point."""
         sizes = sizes / sizes.max()  # first, so that no sum of huge counts overflows
         weights = sizes / sizes.sum()
         for _ in range(self.iterations):
@@ -54,6 +55,6 @@ class RFA:
 
 
 def compute_distances(products: Tensor, weights: Tensor) -> Tensor:
-    """(n,) how far the rows lie from their average with weights that sum to one."""
+    """Return the rows' (n,) distances from their weighted average; the weights sum to one."""
     along = products @ weights
     return (weights @ along - 2 * along + products.diagonal()).clamp(min=0).sqrt()

@@ -1,11 +1,11 @@
-"""RLR: a robust learning rate, turned around where too few updates agree on a direction.
+"""RLR: a robust learning rate, which is negative in coordinates where too few updates agree on a direction.
 
 Ozdayi, Kantarcioglu, Gel, "Defending against Backdoors in Federated Learning with Robust Learning Rate", AAAI 2021.
-In every coordinate the signs of the updates are added up; where the sum is short of a threshold, the server steps
+The signs of the updates are summed in every coordinate; where the absolute sum is below a threshold, the server steps
 against the mean instead of along it.
 
 Deviations: none in the rule. The threshold may be a share of the updates; the clipping and the noise that the authors'
-code can add are left out, as they are in the published code.
+code can add are left out, as in the published code.
 """
 
 from dataclasses import dataclass
@@ -21,21 +21,21 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class RLR:
-    """Average all updates, and step backwards in the coordinates on whose sign too few of them agree.
+    """Average all updates, and reverse the step in coordinates where too few of them agree on the sign.
 
     Attributes:
-        threshold: how far the signs of a coordinate must add up for a step forward (the paper's theta); an int is a
-            number of updates, 0 for always forward, a float is a share of them, at least one update.
+        threshold: the absolute sum of signs that a coordinate needs for a step forward (the paper's theta); an int is a
+            number of updates, where 0 always steps forward; a float is a share of them, at least one update.
     """
 
     threshold: int | float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse what is no threshold."""
+        """Refuse a threshold that is neither a share nor a number."""
         check_count("threshold", self.threshold)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Average, then turn around what is not agreed upon."""
+        """Average, then reverse the coordinates without agreement."""
         threshold = self._votes_needed(len(updates))
         mean = average_by_examples(updates, elect_everyone(updates))
         delta = mean * updates.reduce_columns(lambda block: compute_rates(block, threshold))
@@ -50,6 +50,6 @@ class RLR:
 
 
 def compute_rates(block: Tensor, threshold: int) -> Tensor:
-    """(w,) the learning rate of each coordinate, 1 or -1, from (w, n) what the updates say of it."""
+    """Return the (w,) learning rate of each coordinate, 1 or -1, from its (w, n) values in the updates."""
     agreement = block.sign().sum(1, dtype=torch.float32).abs()  # whole numbers, which float32 holds exactly
     return torch.where(agreement >= threshold, 1.0, -1.0)

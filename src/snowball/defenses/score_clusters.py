@@ -1,7 +1,7 @@
-"""Finds the number of clusters of some scores by the Gap statistic, and the upper one of two.
+"""Finds the number of clusters in scores with the gap statistic, and splits off the upper of two clusters.
 
 Tibshirani, Walther, Hastie, "Estimating the number of clusters in a data set via the gap statistic", JRSS B 2001.
-Clusters of numbers are intervals, so the best ones are found exactly, with no start left to chance.
+Clusters of numbers are intervals, so the best ones are found exactly, without a random start.
 """
 
 import torch
@@ -10,11 +10,11 @@ from torch import Tensor
 REFERENCES = 10
 MOST_CLUSTERS = 7
 LEAST_SCATTER = 1e-12
-"""Scatter that is nothing but rounding, for numbers in 0..1."""
+"""Scatter of numbers in 0..1 up to which it is nothing but rounding."""
 
 
 def count_clusters(scores: Tensor, rng: torch.Generator) -> int:
-    """The number of clusters of (n,) scores; one where all are equal but for rounding."""
+    """Return the number of clusters of (n,) scores; 1 if all are equal up to rounding."""
     if scores.max() - scores.min() <= 1e-9 * scores.abs().max():
         return 1
     most = min(MOST_CLUSTERS, len(scores))
@@ -28,7 +28,7 @@ def count_clusters(scores: Tensor, rng: torch.Generator) -> int:
 
 
 def select_upper_cluster(scores: Tensor) -> Tensor:
-    """(n,) bool, the upper of the two clusters that scores fall into best."""
+    """Return an (n,) mask of the upper cluster in the best split of the scores into two."""
     ordered, rows = _scale(scores).sort()
     within = compute_scatter(ordered)
     last = (within[0, :-1] + within[1:, -1]).argmin()  # of the lower cluster
@@ -36,7 +36,7 @@ def select_upper_cluster(scores: Tensor) -> Tensor:
 
 
 def _scale(scores: Tensor) -> Tensor:
-    """Scores that are not all equal, brought to 0..1."""
+    """Rescale scores, which must not all be equal, to 0..1."""
     return (scores - scores.min()) / (scores.max() - scores.min())
 
 
@@ -45,16 +45,19 @@ def _log_scatter(numbers: Tensor, most: int) -> Tensor:
 
 
 def find_least_scatter(numbers: Tensor, most: int) -> Tensor:
-    """(most,) the least scatter within 1, 2, ... clusters of (n,) numbers in 0..1."""
+    """Return the (most,) minimum scatter within 1, 2, ... clusters of (n,) numbers in 0..1."""
     within = compute_scatter(numbers.sort().values)
-    best = [within[0]]  # (n,) of the first 1, 2, ... numbers
+    best = [within[0]]  # (n,) for the first 1, 2, ... numbers
     for _ in range(1, most):
-        best.append((best[-1][:-1, None] + within[1:]).amin(0))  # wherever the last cluster starts
+        best.append((best[-1][:-1, None] + within[1:]).amin(0))  # over all starts of the last cluster
     return torch.stack(best)[:, -1]
 
 
 def compute_scatter(ordered: Tensor) -> Tensor:
-    """(n, n) summed squared distances to their mean of the numbers from one (row) to another (column)."""
+    """Return the (n, n) scatter of each run of numbers: from that of the row to that of the column.
+
+    Scatter is the sum of squared distances to the mean of the run.
+    """
     sums, squares = (torch.cat([power.new_zeros(1), power.cumsum(0)]) for power in (ordered, ordered**2))
     places = torch.arange(len(ordered))
     counts = places - places[:, None] + 1

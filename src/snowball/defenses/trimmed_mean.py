@@ -1,10 +1,10 @@
-"""Trimmed mean: the mean of every coordinate without its largest and smallest values.
+"""Trimmed mean: average every coordinate without its largest and smallest values.
 
 Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML 2018.
-While no more updates are malicious than are trimmed at one end, what is left of a coordinate lies within the range of
-the benign ones.
+As long as the malicious updates do not outnumber the values trimmed at one end, the remaining values of a coordinate
+lie within the range of the benign ones.
 
-Deviations: a share that would trim everything is cut to what leaves one value, or two.
+Deviations: a share that would trim everything is reduced so that one or two values are left.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ class TrimmedMean:
     """Average every coordinate without its highest and lowest values.
 
     Attributes:
-        trim: values to leave out at each end, a number or a share of the updates rounded down (the paper's beta).
+        trim: values to drop at each end, as a number or as a share of the updates, rounded down (the paper's beta).
     """
 
     trim: int | float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a share nor a number."""
+        """Refuse a setting that is neither a share nor a number."""
         check_count("trim", self.trim)
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Reduce column by column; every row has a say."""
+        """Reduce column by column; every row counts as elected."""
         trimmed = self._trimmed(len(updates))
         kept = slice(trimmed, len(updates) - trimmed)
         delta = updates.reduce_columns(lambda block: sort_rows(block)[:, kept].mean(1, dtype=torch.float64))

@@ -1,9 +1,9 @@
-"""Weak differential privacy: clipped updates, and a little noise on their mean.
+"""Weak differential privacy: clip updates, and add a little noise to their mean.
 
 Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019. Norm clipping bounds what an
-attacker can send; noise blurs what is left of it. There is too little noise for a promise of privacy, hence weak.
+attacker can send; noise masks the rest. The noise is too small to guarantee privacy, hence "weak".
 
-Deviations: as in norm clipping, the server shortens and the mean is plain. Noise goes on the mean, once a round.
+Deviations: as in norm clipping, the server clips and the mean is unweighted. Noise goes on the mean, once per round.
 """
 
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from snowball.updates import Updates
 
 @dataclass(frozen=True)
 class WeakDP:
-    """Average all updates, the long ones shortened, and add Gaussian noise.
+    """Average all updates after clipping their lengths to a bound, and add Gaussian noise.
 
     Attributes:
-        bound: the greatest length (the paper's M), as in norm clipping.
+        bound: the maximum length (the paper's M), as in norm clipping.
         noise: standard deviation of the noise on every entry of the mean (the paper's sigma).
     """
 
@@ -34,6 +34,6 @@ class WeakDP:
             raise SettingError(f"noise must be a standard deviation, zero or more, got {self.noise}")
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
-        """Shorten what is too long, average and add noise."""
+        """Clip the long updates, average and add noise."""
         clipped = NormClip(self.bound)(updates, context)
         return replace(clipped, delta=add_noise(clipped.delta, self.noise, context.stream("noise")))
