@@ -1,4 +1,4 @@
-"""Nested dicts, lists and tuples of tensors, numbers and strings as bytes: tensors and JSON, nothing pickled."""
+"""Converts nested dicts, lists and tuples of tensors, numbers and strings to bytes: safetensors and JSON, no pickle."""
 
 import json
 from collections.abc import Callable
@@ -9,23 +9,23 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 Store = Callable[[Tensor], str | None]
-"""Puts a tensor elsewhere and returns its name there; None leaves it in place."""
+"""Stores a tensor elsewhere and returns its name there; None leaves it in place."""
 
 Fetch = Callable[[str], Tensor]
 """Returns the tensor that was stored under a name."""
 
 
 def leave_in_place(tensor: Tensor) -> None:
-    """Store no tensor elsewhere."""
+    """Leave every tensor in place."""
 
 
 def refuse_stored(name: str) -> Tensor:
-    """Refuse a tensor that is elsewhere."""
+    """Refuse a tensor that is stored elsewhere."""
     raise ValueError(f"a tensor is stored elsewhere, as {name[:60]!r}")
 
 
 def pack(value: Any, store: Store = leave_in_place) -> bytes:
-    """A pytree as bytes: tensors, and JSON beside them; nothing at all for None."""
+    """Return a pytree as bytes: its tensors and a JSON tree; None gives no bytes."""
     if value is None:
         return b""
     tensors: dict[str, Tensor] = {}
@@ -34,16 +34,16 @@ def pack(value: Any, store: Store = leave_in_place) -> bytes:
 
 
 def unpack(content: bytes, fetch: Fetch = refuse_stored) -> Any:
-    """The pytree behind what `pack` gave."""
+    """Return the pytree that `pack` was given."""
     if not content:
         return None
-    length = int.from_bytes(content[:8], "little")  # of the header, as safetensors has it
+    length = int.from_bytes(content[:8], "little")  # the header's length, as safetensors writes it
     header = json.loads(content[8 : 8 + length])
     return decode(json.loads(header["__metadata__"]["tree"]), load(content), fetch)
 
 
 def encode(value: Any, tensors: dict[str, Tensor], store: Store = leave_in_place) -> Any:
-    """A pytree as JSON; its tensors go into `tensors`, or where `store` puts them, and leave their names."""
+    """Return a pytree as JSON, with names for its tensors; these go into `tensors`, or where `store` puts them."""
     if isinstance(value, Tensor):
         if (stored := store(value)) is not None:
             return {"stored": stored}
@@ -60,7 +60,7 @@ def encode(value: Any, tensors: dict[str, Tensor], store: Store = leave_in_place
 
 
 def decode(value: Any, tensors: dict[str, Tensor], fetch: Fetch = refuse_stored) -> Any:
-    """The pytree behind what `encode` gave."""
+    """Return the pytree that `encode` was given."""
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()

@@ -1,8 +1,8 @@
-"""One round on a server: what clients sent goes in, the new global model comes out; simulator and guard both use it.
+"""One round on a server, which turns the clients' replies into the new global model; simulator and guard both use it.
 
-A client whose numbers are not finite is dropped, and the defense judges the others. Where the defense refuses the
-round, as Krum does when too few updates are left for those it tolerates, or where the new model would not be finite,
-the global model stays as it was, and the outcome says why. Only a round that leaves nobody to judge is an error.
+A client whose numbers are not finite is dropped, and the defense judges the others. If the defense refuses the round,
+as Krum does when too few updates are left for its setting, or if the new model would not be finite, the global model
+stays as it was, and the outcome says why. Only a round that leaves no client to judge is an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from snowball.records.audit import DroppedReply
 from snowball.updates import Layout, Updates, refuse_broken, sum_squares
 
 NOT_FINITE = "not-finite"
-"""The reason to drop a client that a server finds in the numbers alone, a key of `snowball.records.audit.REASONS`."""
+"""The only reason to drop a client that a server finds in the numbers; a key of `snowball.records.audit.REASONS`."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Dropped:
 
     Attributes:
         reason: a key of `snowball.records.audit.REASONS`.
-        detail: what exactly, in words.
+        detail: the exact fault, in words.
     """
 
     client: str
@@ -36,20 +36,20 @@ class Dropped:
     detail: str
 
     def plain(self) -> DroppedReply:
-        """The same as an audit has it."""
+        """Return the entry for an audit."""
         return {"client": self.client, "reason": self.reason, "detail": self.detail}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Received:
-    """The replies of a round: shapes are the model's, numbers may be anything.
+    """The replies of a round; the shapes match the model, but the numbers may be anything.
 
     Attributes:
-        values: (n, d) local minus global parameters; where clients are dropped, the rows below move up in place.
-        examples: (n,) training examples behind each row.
+        values: (n, d) local minus global parameters; when clients are dropped, the rows below move up in place.
+        examples: (n,) number of training examples behind each row.
         clients: (n) stable ids.
         layout: the columns of a row.
-        buffers: (n) those of the clients' models.
+        buffers: (n) the buffers of the clients' models.
     """
 
     values: Tensor
@@ -59,7 +59,7 @@ class Received:
     buffers: Sequence[Buffers]
 
     def to_updates(self) -> Updates:
-        """Return the updates for a defense; numbers that are not finite are refused."""
+        """Return the updates for a defense; refuse numbers that are not finite."""
         return Updates(self.values, self.examples, self.clients, self.layout, self.buffers)
 
 
@@ -68,14 +68,14 @@ class Outcome:
     """The result of a round.
 
     Attributes:
-        updates: those that the defense was given.
-        dropped: the clients that it was not given, and why.
+        updates: the updates that the defense judged.
+        dropped: the clients that it did not judge, and why.
         elected: (n,) bool, the updates that went into the model.
         facts: the defense's evidence.
         base: the global row after the round.
         buffers: the global model's buffers after the round.
-        state: what the defense wants to see again in the next round's context.
-        kept: why the global model, and the defense's state, stay as they were; None where they do not.
+        state: the defense's state for the next round's context.
+        kept: why the global model and the defense's state stay as they were; None if they do not.
     """
 
     updates: Updates
@@ -89,9 +89,10 @@ class Outcome:
 
 
 def judge_round(received: Received, defense: Defense, context: Context, buffers: Buffers) -> Outcome:
-    """Drop who sent no finite numbers, let the defense judge the others, and move the model of `context` and `buffers`.
+    """Drop clients whose numbers are not finite, let the defense judge the others, and apply its verdict.
 
-    A round without anybody to judge, or whose own update of the server is not finite, is an UpdateError.
+    The global model is the context's base with `buffers`. Raises an UpdateError if no client is left to judge, or if
+    the server's own update is not finite.
     """
     base = require(context.base, "base", "a round")
     if context.trusted is not None and not context.trusted.isfinite().all():
@@ -103,7 +104,7 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
     try:
         verdict = ask_defense(defense, updates, context)
         after = apply_verdict(verdict, updates, base, buffers)
-    except (SettingError, UpdateError) as error:  # a damaged state is another thing, and ends a run
+    except (SettingError, UpdateError) as error:  # a damaged state (RunError) ends the run
         return Outcome(
             updates=updates,
             dropped=dropped,
@@ -131,7 +132,7 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
     if not faults:
         return received, ()
     kept = [place for place in range(len(received.clients)) if place not in faults]
-    for place, source in enumerate(kept):  # a second matrix may not fit the memory
+    for place, source in enumerate(kept):  # a second matrix may not fit in memory
         received.values[place] = received.values[source]
     sound = Received(
         values=received.values[: len(kept)],
@@ -144,7 +145,7 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
 
 
 def find_faults(received: Received) -> dict[int, str]:
-    """Return what is wrong with a client's numbers, by its slot."""
+    """Return the fault of each client with bad numbers, by its slot."""
     faults: dict[int, str] = {}
     measurable = sum_squares(received.values).isfinite().tolist()
     for place, (sound, buffers) in enumerate(zip(measurable, received.buffers, strict=True)):
@@ -158,12 +159,12 @@ def find_faults(received: Received) -> dict[int, str]:
 
 
 def describe_broken(name: str) -> str:
-    """Say what is wrong with a tensor that is not finite."""
+    """Describe the fault of a tensor that is not finite."""
     return f"{name!r} holds NaN or infinite numbers"
 
 
 def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict:
-    """Ask a defense for its verdict; one that cannot be carried out is refused."""
+    """Ask a defense for its verdict; refuse one that cannot be applied."""
     verdict = defense(updates, context)
     rows, width = len(updates), updates.layout.width
     if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
@@ -176,7 +177,7 @@ def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict
 
 
 def describe_tensor(tensor: Tensor) -> str:
-    """A tensor's type and shape in words."""
+    """Describe a tensor's type and shape."""
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 

@@ -1,4 +1,4 @@
-"""Strict parsing of plain settings, as in TOML, JSON or an NVFlare job. Every error is one sentence."""
+"""Strict parsing of plain settings, as they come from TOML, JSON or an NVFlare job. Every error is one sentence."""
 
 import inspect
 import json
@@ -21,16 +21,16 @@ from snowball.errors import SettingError
 from snowball.registry import suggest_name, suggest_or_list
 
 Settings = dict[str, Any]
-"""Settings as in TOML or JSON."""
+"""Plain settings, as TOML or JSON holds them."""
 
 Table = Mapping[str, Callable[..., Any]]
-"""Classes or functions that a setting chooses by name; each has its own settings."""
+"""Classes or functions that a setting chooses from by name; each has its own settings."""
 
 Fields = dict[str, tuple[Any, Any]]
 """Type and default of each setting; `...` if it has no default."""
 
 MALICIOUS_FIELD = "malicious"
-"""The field of a defense that only the simulator fills, since it alone knows who is malicious."""
+"""The field of a defense that only the simulator can fill, since only it knows who is malicious."""
 
 
 class Section(BaseModel):
@@ -83,7 +83,7 @@ def complete_settings(
     try:
         model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
         given = json.dumps({name: value for name, value in own.items() if name in flat}, default=str)
-        values = model.model_validate_json(given)  # JSON, where a tuple is written as a list
+        values = model.model_validate_json(given)  # in JSON a tuple is a list
     except ValidationError as error:
         raise SettingError(describe_fault(error, path)) from error
     except PydanticUserError as error:  # e.g. a field of another library's type
@@ -106,7 +106,7 @@ def complete_group(path: str, default: Any, own: Any) -> Any:
 
 
 def ensure_list(parts: Any) -> Sequence[Any]:
-    """Return a list as it is; anything else becomes a list of one, which is refused later."""
+    """Return a list or tuple as it is; wrap anything else in a list, whose content is checked later."""
     return parts if isinstance(parts, list | tuple) else [parts]
 
 

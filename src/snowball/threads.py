@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads for a while: what sums come to depends on how they are shared among threads."""
+    """Compute with `count` threads inside the context; rounding in sums depends on how threads share them."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""The updates of a round as one matrix, and the Gram matrices that elections are made from."""
+"""The updates of a round as one matrix, and the Gram matrices that elections are based on."""
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -15,11 +15,11 @@ from snowball.buffers import Buffers, merge_buffers
 from snowball.errors import UpdateError
 
 BLOCK_ELEMENTS = 1 << 19
-"""Elements converted to float64 at a time: 4 MiB, which a cache holds, whatever the number of rows and columns."""
+"""Elements to convert to float64 at a time: 4 MiB, which fits a cache for any number of rows and columns."""
 
 BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
-"""Ends of the names of batch normalisation's buffers. The last is a counter, which averaging strategies turn into a
-floating one."""
+"""Suffixes of the names of batch normalisation's buffers. The last is a counter, which averaging strategies convert to
+a floating-point number."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -40,46 +40,46 @@ class Layout:
 
     @cached_property
     def columns(self) -> dict[str, slice]:
-        """The columns of each tensor."""
+        """The columns of each tensor by name."""
         edges = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
         return {name: slice(*edges[i : i + 2]) for i, name in enumerate(self.names)}
 
     @property
     def width(self) -> int:
-        """Columns in a row."""
+        """The number of columns in a row."""
         return sum(prod(shape) for shape in self.shapes)
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of the weight layers: tensors of two or more dimensions, or all tensors where there are none."""
+        """The names of the weight layers: tensors of two or more dimensions, or all tensors if there are none."""
         matrices = tuple(name for name, shape in zip(self.names, self.shapes, strict=True) if len(shape) > 1)
         return matrices or self.names
 
     def flatten(self, tensors: Arrays) -> Tensor:
-        """One row from a model's tensors."""
+        """Return a model's tensors as one row."""
         self.check(tensors)
         return torch.cat([torch.as_tensor(tensors[name]).reshape(-1) for name in self.names])
 
     def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
-        """One row from a model's tensors, in the type that rows are compared in."""
+        """Return a model's tensors as one row of the type in which rows are compared."""
         return self.flatten(model).to(_choose_row_type(model))
 
     def subtract(self, origin: Tensor, models: Iterable[Arrays], count: int) -> Tensor:
-        """(n, d) how so many models differ from the one in a row."""
+        """Return the (n, d) differences of `count` models from the model in a row."""
         values = origin.new_empty(count, self.width)
         for row, tensors in zip(values, models, strict=True):
             torch.sub(self.flatten(tensors).to(row.dtype), origin, out=row)
         return values
 
     def split(self, row: Tensor) -> dict[str, Tensor]:
-        """A model's tensors from one row, as views."""
+        """Return a model's tensors as views of one row."""
         return {
             name: row[columns].view(shape)
             for (name, columns), shape in zip(self.columns.items(), self.shapes, strict=True)
         }
 
     def check(self, tensors: Arrays, owner: str = "the update") -> None:
-        """Refuse tensors of other names or shapes."""
+        """Refuse tensors with other names or shapes."""
         if set(tensors) != set(self.names):
             missing, extra = sorted(set(self.names) - set(tensors)), sorted(set(tensors) - set(self.names))
             raise UpdateError(f"{owner} does not match the model: missing {missing}, unexpected {extra}")
@@ -94,27 +94,27 @@ class Decision(Protocol):
 
     @property
     def delta(self) -> Tensor:
-        """(d,) the change of the global model."""
+        """The (d,) change of the global model."""
         ...
 
     @property
     def elected(self) -> Tensor:
-        """(n,) bool, the rows in it."""
+        """The (n,) mask of the rows that the change is made from."""
         ...
 
 
 class Updates:
-    """The updates of one round, one row per client, and nothing that a server cannot know.
+    """The updates of one round, one row per client; they hold nothing that a server cannot know.
 
-    Rows are in the order of client ids, whatever order they arrived in, so that neither arrival nor a client's claims
-    decide anything, even by rounding. Every (n,) tensor in here and in a verdict is in this order: that of `clients`.
-    The matrix that was given is used in place.
+    Rows are in the order of client ids, in whatever order they arrived, so neither the order of arrival nor a client's
+    claims influence the result, not even by rounding. Every (n,) tensor here and in a verdict has this order, that of
+    `clients`. The given matrix is used in place.
 
     Attributes:
         clients: (n) stable ids, sorted.
-        examples: (n,) training examples behind each row.
+        examples: (n,) number of training examples behind each row.
         layout: the columns of a row.
-        buffers: (n) those of the clients' models; empty where they are not known.
+        buffers: (n) the buffers of the clients' models; empty if they are not known.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Updates:
         layout: Layout,
         buffers: Sequence[Buffers] = (),
     ) -> None:
-        """Sort the clients, whose (n, d) local minus global parameters `values` holds; refuse what cannot be judged."""
+        """Sort the clients; refuse updates that cannot be judged. `values` is (n, d), local minus global parameters."""
         check_rows(values, examples, clients, layout)
         self._stored = values
         self._slots = torch.tensor(sorted(range(len(clients)), key=clients.__getitem__))
@@ -151,9 +151,9 @@ class Updates:
         examples: Sequence[float] | Tensor | np.ndarray | None = None,
         clients: Sequence[str] | None = None,
     ) -> "Updates":
-        """Make updates of one stacked tensor per layer: `{name: (n, ...)}`.
+        """Make updates from one stacked tensor per layer: `{name: (n, ...)}`.
 
-        A single two-dimensional layer is used in place, so it may be a memory-mapped file of any size.
+        A single two-dimensional layer is used in place, so it can be a memory-mapped file of any size.
         """
         check_mapping(layers, "layers")
         if not layers:
@@ -179,10 +179,10 @@ class Updates:
         examples: Sequence[float] | Tensor | np.ndarray | None = None,
         layers: Mapping[str, int | Sequence[int]] | None = None,
     ) -> "Updates":
-        """Make updates of an (n, d) matrix, which is used in place: one row per client, local minus global parameters.
+        """Make updates from an (n, d) matrix, used in place: one row per client, local minus global parameters.
 
-        `layers` names the columns, in their order, by a number of columns or by the shape of a tensor; without it the
-        row is a single layer.
+        `layers` maps the names of layers, in the order of the columns, to a number of columns or to the shape of a
+        tensor; without it, a row is a single layer.
         """
         if isinstance(values, Mapping | Updates):
             raise UpdateError(f"values must be a matrix of clients by columns, got {type(values).__name__}")
@@ -202,9 +202,9 @@ class Updates:
         clients: Sequence[str] | None = None,
         buffers: Collection[str] = (),
     ) -> "Updates":
-        """Make updates of the global tensors and each client's, such as their `state_dict()`s.
+        """Make updates from the tensors of the global model and of each client's, such as their `state_dict()`s.
 
-        `select_parameters` says which tensors are in the rows; `buffers` names further ones that are not.
+        `select_parameters` decides which tensors are in the rows; `buffers` names further ones to leave out.
         """
         check_mapping(base, "the global model")
         if isinstance(states, Mapping | Tensor | np.ndarray | nn.Module):
@@ -245,40 +245,40 @@ class Updates:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the rows."""
+        """The data type of the rows."""
         return self._stored.dtype
 
     @cached_property
     def rows(self) -> list[Tensor]:
-        """(d,) each client's row, as views."""
+        """The (d,) row of each client, as views."""
         return [self._stored[slot] for slot in self._slots.tolist()]
 
     @cached_property
     def values(self) -> Tensor:
-        """(n, d) the rows: a copy if they arrived in another order, which `rows` and `read_columns` avoid."""
+        """The rows as an (n, d) matrix: a copy if they arrived in another order; `rows` and `read_columns` avoid it."""
         in_order = bool((self._slots.diff() > 0).all())
         return self._stored if in_order else self._stored[self._slots]
 
     @cached_property
     def squared_norms(self) -> Tensor:
-        """(n,) the squared length of each row, in float64."""
+        """The (n,) squared length of each row, in float64."""
         return sum_squares(self._stored)[self._slots]
 
     @cached_property
     def _middle(self) -> Tensor:
-        """(d,) a row of median length, which all others are compared about."""
+        """A (d,) row of median length, the origin for comparing all others."""
         return self.rows[int(self.squared_norms.argsort(stable=True)[(len(self) - 1) // 2])]
 
     @cached_property
     def _by_weight(self) -> Tensor:
-        """(n,) the rows by example count, largest first, then by client id: the order in which averages are summed."""
+        """The (n,) rows by example count, largest first, then by client id: the order in which averages are summed."""
         counts = self.examples.tolist()
         return torch.tensor(sorted(range(len(self)), key=lambda row: -counts[row]))
 
     def apply(self, state: Arrays, verdict: Decision) -> dict[str, Tensor]:
-        """Return the global model after a round: `state`, from which the updates started, moved by a verdict's delta.
+        """Return the global model after a round: `state`, from which the updates started, plus a verdict's delta.
 
-        Tensors outside the rows are merged over the elected clients if the updates know them, and stay otherwise.
+        Tensors outside the rows are merged over the elected clients if the updates know them; otherwise they stay.
         """
         self._check_verdict(verdict)
         check_mapping(state, "the global model")
@@ -302,32 +302,32 @@ class Updates:
             )
 
     def replace_values(self, values: Tensor) -> "Updates":
-        """Return updates of the same clients with other rows (n, d)."""
+        """Return updates of the same clients with other (n, d) rows."""
         return Updates(values, self.examples, self.clients, self.layout, self.buffers)
 
     def select_layer(self, name: str) -> "Updates":
-        """Return the updates of a single layer, which share the memory of these."""
+        """Return the updates of a single layer; they share the memory of these."""
         layout = Layout((name,), (self.layout.shapes[self.layout.names.index(name)],))
         arrival = self._slots.argsort()
         clients = [self.clients[row] for row in arrival.tolist()]
         return Updates(self._stored[:, self.layout.columns[name]], self.examples[arrival], clients, layout)
 
     def read_columns(self, columns: slice | Tensor) -> Tensor:
-        """Return a copy of some columns (n, w)."""
+        """Return an (n, w) copy of some columns."""
         if isinstance(columns, slice):
             return self._stored[:, columns][self._slots]
         return self._stored[self._slots[:, None], columns]
 
     def products(self, layer: str | None = None) -> Tensor:
-        """(n, n) inner products of the rows of a layer, or of the whole rows, about a row of median length, in float64.
+        """Return the (n, n) inner products of a layer's rows, or of whole rows, about a median-length row, in float64.
 
-        Distances and clusterings are the same about any point. About this one, rows of usual length keep theirs exactly
-        however far away another row lies; about the mean, which the far one moves, they would drown in rounding.
+        Distances and clusterings are the same about any origin. With this one, rows of usual length keep exact
+        distances however far away another row lies. A far row moves the mean, about which rounding would swamp them.
         """
         return self._cached_products(layer).clone()
 
     def gram(self, layer: str | None = None) -> Tensor:
-        """(n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
+        """Return the (n, n) inner products of the centred rows of one layer, or of the whole rows, in float64."""
         return centre_products(self._cached_products(layer))
 
     def _cached_products(self, layer: str | None) -> Tensor:
@@ -344,35 +344,38 @@ class Updates:
         return sum_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
 
     def _centred_block(self, columns: slice) -> Tensor:
-        """(n, w) some columns about a row of median length, in float64."""
+        """Return some (n, w) columns minus those of a row of median length, in float64."""
         return self.read_columns(columns).to(torch.float64).sub_(self._middle[columns].to(torch.float64))
 
     def products_about(self, point: Tensor) -> Tensor:
-        """(n, n) inner products of the whole rows about any point (d,), in float64: about zero, those of the rows."""
+        """Return the (n, n) inner products of the whole rows about any (d,) point, in float64.
+
+        About zero, they are the inner products of the rows themselves.
+        """
         middle = self._middle.to(torch.float64)
         offset = middle - point.to(torch.float64)
-        along = self.dot(offset) - middle @ offset  # (n,) of the rows about the middle one
+        along = self.dot(offset) - middle @ offset  # (n,) for the rows about the middle one
         return self.products() + along + along[:, None] + offset @ offset
 
     def dot(self, row: Tensor) -> Tensor:
-        """(n,) inner products of the rows with another one (d,), in float64."""
+        """Return the (n,) inner products of the rows with another (d,) row, in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
         for columns in self._blocks(slice(0, self.layout.width)):
             total += self.read_columns(columns).to(torch.float64) @ row[columns].to(torch.float64)
         return total
 
     def normalise(self, weights: Tensor) -> Tensor:
-        """(n,) the weights over their sum, in float64."""
+        """Return the (n,) weights divided by their sum, in float64."""
         share = weights[self._by_weight].to(torch.float64)
-        share = share / share.max()  # first, so that no sum of huge counts overflows
+        share = share / share.max()  # first, or the sum of huge counts could overflow
         return (share / share.sum())[self._by_weight.argsort()]
 
     def mean(self, weights: Tensor) -> Tensor:
-        """The rows' average with these (n,) weights, which need not add up to one; rows of weight zero are not read."""
+        """Return the rows' average with (n,) weights of any sum; rows of weight zero are not read."""
         return self.combine(self.normalise(weights))
 
     def combine(self, weights: Tensor) -> Tensor:
-        """The rows' sum with these (n,) weights; rows of weight zero are not read."""
+        """Return the sum of the rows with (n,) weights; rows of weight zero are not read."""
         rows = self._by_weight[weights[self._by_weight] != 0]
         share, slots = weights[rows].to(torch.float64), self._slots[rows]
         result = torch.empty(self.layout.width, dtype=self.dtype)
@@ -381,14 +384,14 @@ class Updates:
         return result
 
     def merge_buffers(self, elected: Tensor, before: Buffers) -> Buffers:
-        """Return the global buffers after a round: those of before, unless the elected (n,) clients sent theirs."""
+        """Return the global buffers after a round: merged over the elected if clients sent theirs, else `before`."""
         rows = self._by_weight[elected[self._by_weight]]
         if not self.buffers or not len(rows):
             return before
         return merge_buffers([self.buffers[row] for row in rows.tolist()], self.examples[rows])
 
     def reduce_columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """A row (d,) of the values that a function gives for each column; it gets (w, n) some columns at a time."""
+        """Return a (d,) row with one value per column, from a function that gets some columns at a time as (w, n)."""
         result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
             result[columns] = reduce(self.read_columns(columns).T.contiguous()).to(result.dtype)
@@ -399,7 +402,7 @@ class Updates:
 
 
 def check_rows(values: Tensor, examples: Tensor, clients: Sequence[str], layout: Layout) -> None:
-    """Refuse rows, example counts and client ids that do not belong together."""
+    """Refuse rows, example counts and client ids that do not fit together."""
     if values.ndim != 2 or values.dtype not in FLOATS:
         shape, dtype = tuple(values.shape), values.dtype
         raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
@@ -419,19 +422,19 @@ def check_rows(values: Tensor, examples: Tensor, clients: Sequence[str], layout:
 
 
 def number_clients(count: int) -> list[str]:
-    """Return ids for unnamed clients that sort as they are numbered: 00, 01 and so on."""
+    """Return ids for unnamed clients that sort in the order of their numbers: 00, 01 and so on."""
     return [str(number).zfill(len(str(count - 1))) for number in range(count)]
 
 
 def split_columns(columns: slice, rows: int) -> Iterator[slice]:
-    """Columns in blocks of which so many rows fit a cache."""
+    """Yield blocks of columns that fit a cache for this number of rows."""
     width = max(1, BLOCK_ELEMENTS // max(1, rows))
     for start in range(columns.start, columns.stop, width):
         yield slice(start, min(start + width, columns.stop))
 
 
 def sum_squares(values: Tensor) -> Tensor:
-    """(n,) the squared length of each row of a matrix, in float64; not finite where a row is not."""
+    """Return the (n,) squared length of each row of a matrix, in float64; not finite if the row is not."""
     total = torch.zeros(len(values), dtype=torch.float64)
     for columns in split_columns(slice(0, values.shape[1]), len(values)):
         total += torch.linalg.vector_norm(values[:, columns], dim=1, dtype=torch.float64) ** 2
@@ -439,17 +442,17 @@ def sum_squares(values: Tensor) -> Tensor:
 
 
 def sum_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
-    """(n, n) inner products of rows that come as blocks of columns (n, w) in float64; symmetric to the last bit."""
+    """Return the (n, n) inner products of rows given as (n, w) blocks of columns in float64; exactly symmetric."""
     total, half = torch.zeros(rows, rows, dtype=torch.float64), rows // 2
     for block in blocks:
         total[:half].addmm_(block[:half], block.T)
         total[half:, half:].addmm_(block[half:], block[half:].T)
-    total[half:, :half] = total[:half, half:].T  # a quarter that need not be computed twice
+    total[half:, :half] = total[:half, half:].T  # no need to compute this quarter twice
     return (total + total.T) / 2
 
 
 def centre_products(products: Tensor) -> Tensor:
-    """(n, n) inner products about the rows' mean, from those about any point."""
+    """Return the (n, n) inner products about the rows' mean, from those about any point."""
     means = products.mean(0)
     return products - means - means[:, None] + means.mean()
 
@@ -458,7 +461,7 @@ def convert_to_tensor(values: Any, owner: str, dtype: torch.dtype | None = None)
     """Return a value as a tensor of real numbers, sharing its memory if possible."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nor is it ever written to
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # we never write to it
             tensor = torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UpdateError(f"{owner} cannot be read as numbers: {str(error).partition(chr(10))[0]}") from error
@@ -470,11 +473,12 @@ def convert_to_tensor(values: Any, owner: str, dtype: torch.dtype | None = None)
 
 
 def select_parameters(model: nn.Module | Mapping[str, Tensor], buffers: Collection[str] = ()) -> dict[str, Tensor]:
-    """Return a model's tensors that belong in a row: those that are trained.
+    """Return the tensors of a model that belong in a row: the trained ones.
 
-    Everything else, such as running statistics and counters, is a buffer: nobody trains it, it is not a direction to
-    vote on, and it is averaged over the elected. A module knows its parameters. Of tensors by name, the floating ones
-    are parameters unless `buffers` names them or they are called like those of batch normalisation.
+    All others, such as running statistics and counters, are buffers: they are not trained and are not a direction to
+    vote on, and they are averaged over the elected clients. A module knows its parameters. In a mapping,
+    floating-point tensors are parameters unless `buffers` names them or their names end like those of batch
+    normalisation's buffers.
     """
     if isinstance(model, nn.Module):
         return {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -489,14 +493,14 @@ def select_parameters(model: nn.Module | Mapping[str, Tensor], buffers: Collecti
 
 
 def check_mapping(value: Any, owner: str, content: str = "tensors") -> None:
-    """Refuse anything but a mapping of names."""
+    """Refuse anything but a mapping."""
     if not isinstance(value, Mapping):
         advice = ": pass its state_dict()" if isinstance(value, nn.Module) else ""
         raise UpdateError(f"{owner} must be a mapping of names to {content}, got {type(value).__name__}{advice}")
 
 
 def read_state(state: Any, model: Mapping[str, Tensor], owner: str) -> dict[str, Tensor]:
-    """Return the tensors of a client's model, which must have the names and shapes of the global one."""
+    """Return the tensors of a client's model; their names and shapes must be those of the global model."""
     check_mapping(state, f"the state of {owner}")
     tensors = {name: convert_to_tensor(tensor, f"{name!r} of {owner}") for name, tensor in state.items()}
     Layout.from_tensors(model).check(tensors, owner)
@@ -510,5 +514,5 @@ def refuse_broken(tensors: Sequence[Tensor]) -> None:
 
 
 def _choose_row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
-    """float64 models stay float64; everything else is compared in float32."""
+    """Return float64 for a model entirely in float64, and float32 for all others."""
     return torch.float64 if all(t.dtype == torch.float64 for t in tensors.values()) else torch.float32

@@ -1,4 +1,4 @@
-"""Checks for defenses and attacks: ours pass them, and yours can use them too.
+"""Checks for defenses and attacks: the built-in ones pass them, and yours can be tested with them too.
 
     from snowball.testing import check_attack, check_defense
 

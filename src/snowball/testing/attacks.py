@@ -63,7 +63,7 @@ def check_poison_keeps_the_format(attack: Attack) -> None:
 
 
 def check_poison_uses_its_stream(attack: Attack) -> None:
-    """Check that the same stream poisons alike, whatever happened before and whatever the global seed is."""
+    """Check that the same stream gives the same poisoned samples, whatever ran before and whatever the global seed."""
     setup = set_up_attack(attack, make_toy_data(attack))
     once, again = run_under_two_seeds(lambda: poison_samples(attack, setup))
     assert torch.equal(once.inputs, again.inputs), "the same stream gave other samples"
@@ -115,7 +115,7 @@ def _assert_same_format(result: Split, split: Split, setup: AttackSetup) -> None
 
 
 def _has_own_labels(probe: Split, setup: AttackSetup) -> bool:
-    """Tell whether the probe holds a test sample, plain or stamped, with its own label.
+    """Return whether the probe holds a test sample, plain or stamped, with its own label.
 
     Equal test samples count only if they all have this label.
     """
@@ -152,7 +152,7 @@ def check_training_uses_named_streams(attack: Attack) -> None:
 
 
 def check_crafting_returns_updates(attack: Attack) -> None:
-    """Check that crafting gives as many finite updates, the same for the same stream, and leaves the view unchanged."""
+    """Check that crafting keeps the number of updates, is finite and reproducible, and leaves the view unchanged."""
     if not isinstance(attack, CraftingAttack):
         return
     for attackers in (1, 4):
@@ -178,7 +178,7 @@ def _drop_honest_clients(view: AttackerView) -> AttackerView:
 
 
 def check_copies_poison_alike(attack: Attack) -> None:
-    """Check that a pickled copy, as another process gets it, poisons alike."""
+    """Check that a pickled copy, as another process gets it, poisons in the same way."""
     copy: Any = pickle.loads(pickle.dumps(attack))
     setup = set_up_attack(attack, make_toy_data(attack))
     here, there = poison_samples(attack, setup), poison_samples(copy, setup)

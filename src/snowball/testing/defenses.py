@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def check_defense(defense: Defense, examples: int = 20) -> None:
-    """Put a defense through every check of `CHECKS`, on rounds that hypothesis makes up.
+    """Run every check of `CHECKS` on a defense, on rounds that hypothesis generates.
 
     Args:
-        defense: what to check.
-        examples: rounds to try.
+        defense: the defense to check.
+        examples: the number of rounds to try.
     """
     try:
         from hypothesis import HealthCheck, given, settings
@@ -42,7 +42,7 @@ def check_defense(defense: Defense, examples: int = 20) -> None:
 
 
 def _rounds() -> "SearchStrategy[Updates]":
-    """Rounds of one to a dozen rows at any scale, some of them equal, some zero, some far away."""
+    """Return a strategy for rounds of one to twelve rows at any scale, some of them equal, some zero, some far away."""
     from hypothesis import strategies as st
 
     @st.composite
@@ -67,7 +67,7 @@ def _rounds() -> "SearchStrategy[Updates]":
 
 
 def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
-    """Two rounds of the same updates, the second with the first one's state; the server trusts their mean."""
+    """Judge the same updates in two rounds, the second with the first one's state; the server trusts their mean."""
     base = torch.zeros(updates.layout.width, dtype=updates.dtype)
     context = Context(round=1, rounds=2, base=base, seed=seed, trusted=updates.mean(torch.ones(len(updates))))
     first = defense(updates, context)
@@ -75,7 +75,7 @@ def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7) -> list[Ve
 
 
 def elects_somebody(defense: Defense, updates: Updates) -> None:
-    """A mask of the rows, with at least one in it unless none of them says anything."""
+    """Check that the election is a mask of the rows, with at least one elected unless all rows are zero."""
     for verdict in run_two_rounds(defense, updates):
         assert verdict.elected.dtype == torch.bool, f"elected must be bool, is {verdict.elected.dtype}"
         assert verdict.elected.shape == (len(updates),), f"{len(updates)} rows, elected {verdict.elected.shape}"
@@ -83,7 +83,7 @@ def elects_somebody(defense: Defense, updates: Updates) -> None:
 
 
 def result_is_finite(defense: Defense, updates: Updates) -> None:
-    """A finite row of the updates' width and dtype."""
+    """Check that the delta is a finite row of the updates' width and dtype."""
     for verdict in run_two_rounds(defense, updates):
         assert verdict.delta.shape == (updates.layout.width,), f"delta has shape {tuple(verdict.delta.shape)}"
         assert verdict.delta.dtype == updates.values.dtype, f"{updates.values.dtype} became {verdict.delta.dtype}"
@@ -91,13 +91,13 @@ def result_is_finite(defense: Defense, updates: Updates) -> None:
 
 
 def same_seed_same_verdict(defense: Defense, updates: Updates) -> None:
-    """Nothing but the seed decides what is random, and nothing is kept between calls."""
+    """Check that all randomness comes from the seed, and that nothing is kept between calls."""
     for once, again in zip(run_two_rounds(defense, updates), run_two_rounds(defense, updates), strict=True):
         _assert_same(once, again)
 
 
 def input_is_untouched(defense: Defense, updates: Updates) -> None:
-    """Updates, base and state are left as they were."""
+    """Check that updates, base and state stay unchanged."""
     values, examples, base = updates.values.clone(), updates.examples.clone(), torch.ones(updates.layout.width)
     context = Context(round=1, rounds=2, base=base, trusted=updates.values[0].clone())
     first = defense(updates, context)
@@ -110,7 +110,7 @@ def input_is_untouched(defense: Defense, updates: Updates) -> None:
 
 
 def row_order_is_irrelevant(defense: Defense, updates: Updates) -> None:
-    """The same clients are elected, and the same row results, in whatever order they answered."""
+    """Check that the order of the replies changes neither the elected clients nor the resulting row."""
     order = torch.randperm(len(updates), generator=stream(0, "order"))
     moved = Updates(
         updates.values[order], updates.examples[order], tuple(updates.clients[row] for row in order), updates.layout
@@ -122,20 +122,20 @@ def row_order_is_irrelevant(defense: Defense, updates: Updates) -> None:
 
 
 def survives_pickling(defense: Defense, updates: Updates) -> None:
-    """A copy in another process decides the same."""
+    """Check that a pickled copy, as another process gets it, reaches the same verdict."""
     copy = pickle.loads(pickle.dumps(defense))
     for here, there in zip(run_two_rounds(defense, updates), run_two_rounds(copy, updates), strict=True):
         _assert_same(here, there)
 
 
 def state_is_plain(defense: Defense, updates: Updates) -> None:
-    """State is nested dicts and lists of tensors, numbers, strings and None, so that a run can be resumed from disk."""
+    """Check that state is nested dicts and lists of tensors, numbers, strings and None, so that runs can be resumed."""
     for verdict in run_two_rounds(defense, updates):
         assert _plain(verdict.state), f"state holds more than tensors and numbers: {verdict.state}"
 
 
 def one_row_is_elected(defense: Defense, updates: Updates) -> None:
-    """A single update is no vote: it is taken."""
+    """Check that a single update is elected: there is no other to vote for."""
     alone = Updates(updates.values[:1], updates.examples[:1], updates.clients[:1], updates.layout)
     for verdict in run_two_rounds(defense, alone):
         assert verdict.elected.all() or not alone.values.any(), "the only update was not elected"
@@ -143,7 +143,7 @@ def one_row_is_elected(defense: Defense, updates: Updates) -> None:
 
 
 def identical_rows_are_harmless(defense: Defense, updates: Updates) -> None:
-    """Rows that all agree, and rows that are all zero, give a finite result."""
+    """Check that identical rows, and rows of zeros, give a finite result."""
     for row in (updates.values[:1], torch.zeros_like(updates.values[:1])):
         same = updates.replace_values(row.repeat(len(updates), 1))
         for verdict in run_two_rounds(defense, same):

@@ -1,4 +1,4 @@
-"""Catches what draws from a global random generator, or depends on its seed."""
+"""Catches code that draws from a global random generator or depends on its seed."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 def run_under_two_seeds(act: Callable[[], Result]) -> tuple[Result, Result]:
-    """Run a function under two global seeds, and check that it draws from no global generator."""
+    """Run a function under two global seeds, and check that it does not draw from a global generator."""
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         return _undrawn(act, 1), _undrawn(act, 2)
@@ -30,7 +30,7 @@ def _undrawn(act: Callable[[], Result], seed: int) -> Result:
 
 
 def _seeded(seed: int) -> Callable[[], tuple[float, ...]]:
-    """Set all global seeds; gives a draw from each."""
+    """Set all global seeds; return a function that draws one number from each generator."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
