@@ -1,4 +1,4 @@
-"""Checks what an operator's code passes to a guard: a wrong argument is one sentence, before a round begins."""
+"""Checks the arguments that an operator's code passes to a guard: a wrong one is refused before a round begins."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -60,7 +60,7 @@ def list_replies(replies: Any) -> list[Reply]:
 
 
 def list_asked(asked: Any) -> list[str] | None:
-    """Return the ids of the clients that were asked, each once; None where nobody knows."""
+    """Return the ids of the clients that were asked, each once; None if that is unknown."""
     if asked is None:
         return None
     if isinstance(asked, str) or not isinstance(asked, Iterable):

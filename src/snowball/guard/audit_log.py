@@ -17,7 +17,7 @@ from snowball.records.audit import AuditEntry, JudgedRound, read_audit
 from snowball.records.files import append_line, replace_non_finite
 
 MAX_FACT_CHARS = 200
-"""Longest text that stands for a fact which JSON cannot hold."""
+"""Longest text that replaces a fact which JSON cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class AuditLog:
 
 
 def enter_verdict(entry: JudgedRound, verdict: Verdict, clients: Sequence[str]) -> None:
-    """Enter what a defense decided, and on what evidence."""
+    """Enter a defense's decision and its evidence."""
     entry["elected"] = select_clients(clients, verdict.elected)
     entry["left_out"] = select_clients(clients, ~verdict.elected)
     entry["facts"] = encode_facts(verdict, clients)
@@ -60,7 +60,7 @@ def encode_facts(verdict: Verdict, clients: Sequence[str]) -> dict[str, Any]:
 
 
 def encode_fact(fact: Any) -> Any:
-    """Return a fact as a JSON value, or its `repr` where JSON cannot hold it."""
+    """Return a fact as a JSON value, or its `repr` if JSON cannot hold it."""
     value = fact.tolist() if hasattr(fact, "tolist") else fact
     try:
         json.dumps(replace_non_finite(value), allow_nan=False)
@@ -70,7 +70,7 @@ def encode_fact(fact: Any) -> Any:
 
 
 def explain_failure(error: Exception) -> str:
-    """Say in one sentence why a round failed; only our own errors are sentences already."""
+    """Say in one sentence why a round failed; only our own errors already are sentences."""
     return str(error) if isinstance(error, SnowballError) else describe_error(error)
 
 

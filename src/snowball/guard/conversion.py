@@ -14,7 +14,7 @@ Tensors = dict[str, Tensor]
 
 
 def convert_replies(base: Tensors, layout: Layout, replies: Sequence[ValidReply]) -> tuple[Tensor, Received]:
-    """Return the global model as a row, and the replies as changes of it."""
+    """Return the global model as a row, and the replies as changes to it."""
     origin = layout.to_row({name: base[name] for name in layout.names})
     models = ({name: reply.tensors[name] for name in layout.names} for reply in replies)
     received = Received(

@@ -52,7 +52,7 @@ class Judgement:
 
     @property
     def kept(self) -> bool:
-        """Whether the global model stays as it was."""
+        """Whether the global model stays unchanged."""
         return self.entry["outcome"] == "kept"
 
 
@@ -63,12 +63,12 @@ class Guard:
         defense: elects replies; SnowballPlus by default.
         mode: "enforce" averages the elected replies; "monitor" averages all valid ones, and the audit says who would
             have been left out.
-        min_elected: the global model stays as it is if fewer replies are in the average.
+        min_elected: the global model stays unchanged if fewer replies are in the average.
         max_examples: a client that claims more examples is dropped; None allows ten times the round's median.
-        rounds: the number of rounds in all, if it is known.
+        rounds: the total number of rounds, if it is known.
         audit: the file that gets one line per round.
-        buffers: names of more tensors that nobody trains, beside integer ones and batch normalisation's.
-        seed: seeds what a defense draws; secret by default.
+        buffers: names of further tensors that are not trained, besides integer ones and batch normalisation's.
+        seed: seeds the defense's random draws; secret by default.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Guard:
             model: the global model that was sent out, by name.
             replies: the clients' answers.
             asked: the clients that it was sent to, if they are known; others are dropped.
-            failed: clients whose answer could not even be read.
+            failed: clients whose answer could not be read at all.
         """
         judgement = self.judge(model, replies, asked, failed)
         self.record(judgement, judgement.tensors)
@@ -120,7 +120,7 @@ class Guard:
         asked: Iterable[str] | None = None,
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
-        """Judge a round without writing it down; call `record` with the new global model afterwards."""
+        """Judge a round without writing to the audit; call `record` with the new global model afterwards."""
         base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
         layout = Layout.from_tensors(select_parameters(base, self.buffers))
         self.round += 1
@@ -233,7 +233,7 @@ class Guard:
         return verdict
 
     def _ask_defense(self, entry: JudgedRound, updates: Updates, context: Context) -> Verdict:
-        """Return what the defense decides, and note it in the entry; in monitor mode it may fail."""
+        """Return the defense's verdict, and enter it in the entry; in monitor mode the defense may fail."""
         try:
             verdict = ask_defense(self.defense, updates, context)
             enter_verdict(entry, verdict, updates.clients)

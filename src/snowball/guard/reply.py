@@ -55,7 +55,7 @@ class InvalidReply(Exception):  # noqa: N818
 
 
 def describe_error(error: Exception) -> str:
-    """Return an exception's type and text, or the type alone where the text cannot be had."""
+    """Return an exception's type and text, or the type alone if the text raises an error itself."""
     try:
         return f"{type(error).__name__}: {error}"[:MAX_DETAIL_CHARS]
     except Exception:
@@ -63,7 +63,7 @@ def describe_error(error: Exception) -> str:
 
 
 def read_examples(count: Any) -> float:
-    """Return the example count that a client claims, refused unless it is a possible number."""
+    """Return the example count that a client claims; refuse one that is not a possible number."""
     if isinstance(count, Tensor | np.ndarray | np.generic) and math.prod(count.shape) == 1:
         count = count.item()
     if isinstance(count, bool) or not isinstance(count, int | float):
@@ -78,7 +78,7 @@ def read_examples(count: Any) -> float:
 
 
 def read_tensors(tensors: Any, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a reply's tensors in the model's order and types, refused unless they fit the model."""
+    """Return a reply's tensors in the model's order and types; refuse those that do not fit the model."""
     if not isinstance(tensors, Mapping):
         kind = type(tensors).__name__
         raise InvalidReply("names", f"its tensors are {kind}, expected a mapping of names to tensors")
@@ -89,7 +89,7 @@ def read_tensors(tensors: Any, model: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
-    """Return one tensor of a reply in the type of the model's `own`, refused unless it fits."""
+    """Return one tensor of a reply in the type of the model's `own`; refuse one that does not fit."""
     try:
         tensor = convert_to_tensor(value, repr(name)).cpu()
     except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers
@@ -110,5 +110,5 @@ def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
 
 
 def is_convertible(sent: torch.dtype, own: torch.dtype) -> bool:
-    """Whether numbers of one type may stand for another's: wider, narrower, or integers for floating ones."""
+    """Whether one type may replace another: a wider or narrower one, or integers for floating-point numbers."""
     return sent == own or (sent != torch.bool and torch.can_cast(sent, own))

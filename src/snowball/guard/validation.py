@@ -1,4 +1,4 @@
-"""Validates a round's replies: each by itself, then beside the others."""
+"""Validates a round's replies: each by itself, then compared with the others."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ MAX_UPDATE_NORM_RATIO = 1000.0
 """Largest norm of an update, as a multiple of the round's median."""
 
 MAX_EXAMPLES_RATIO = 10.0
-"""Largest example count where the operator sets no bound, as a multiple of the round's median."""
+"""Largest example count if the operator sets no bound, as a multiple of the round's median."""
 
 MAX_BUFFER_STEP_RATIO = 10.0
 """Largest change of a tensor that is averaged but not judged, as a multiple of the round's median."""
 
 MAX_ROUNDING_RATIO = 2**-7
-"""Largest change of a tensor through half precision, as a share of its norm."""
+"""Largest change of a tensor that rounding to half precision explains, as a share of its norm."""
 
 Split = tuple[list[ValidReply], list[Dropped]]
 """The replies that stay, and the others."""
@@ -44,12 +44,12 @@ def validate_replies(
     max_examples: float | None = None,
     unjudged: Iterable[str] = (),
 ) -> Split:
-    """Split replies into those that can be judged and the others, each with what is wrong with it.
+    """Split replies into those that can be judged and the others, each with the reason.
 
     `unjudged` names the floating tensors that no defense will see.
     """
     valid, invalid = validate_each(replies, model, asked)
-    valid.sort(key=lambda reply: reply.client)  # as updates are; the audit does not depend on who came first
+    valid.sort(key=lambda reply: reply.client)  # like updates: the audit must not depend on the order of arrival
     valid, excess = drop_excess_examples(valid, max_examples)
     valid, overlong = drop_overlong_updates(valid, model)
     valid, stray = drop_stray_buffers(valid, {name: model[name] for name in unjudged})
@@ -92,7 +92,7 @@ def drop_excess_examples(replies: Sequence[ValidReply], max_examples: float | No
 
 
 def drop_overlong_updates(replies: Sequence[ValidReply], model: Mapping[str, Tensor]) -> Split:
-    """Drop clients whose update is far too long beside the round's median and beside the model itself."""
+    """Drop clients whose update is far too long, compared with the round's median and with the model itself."""
     norms = [measure_norm(reply.tensors, model) for reply in replies]
     bound = min(MAX_UPDATE_NORM, max(MAX_UPDATE_NORM_RATIO * find_median(norms), measure_norm(model), 1.0))
     overlong = [
@@ -104,12 +104,12 @@ def drop_overlong_updates(replies: Sequence[ValidReply], model: Mapping[str, Ten
 
 
 def drop_stray_buffers(replies: Sequence[ValidReply], buffers: Mapping[str, Tensor]) -> Split:
-    """Drop clients that move a tensor which is averaged but not judged further than the other clients explain."""
+    """Drop clients that move a tensor much further than the others do, if it is averaged but not judged."""
     stray: dict[str, Dropped] = {}
     for name, own in buffers.items():
         moves = [measure_norm({name: reply.tensors[name]}, buffers) for reply in replies]
         usual, size = find_median(moves), measure_norm({name: own})
-        # What most clients leave unchanged, nobody may move.
+        # Nobody may move a tensor that most clients leave unchanged.
         bound = max(MAX_BUFFER_STEP_RATIO * usual, size) if usual else MAX_ROUNDING_RATIO * size
         for reply, move in zip(replies, moves, strict=True):
             if move > bound:
@@ -125,7 +125,7 @@ def exclude_dropped(replies: Iterable[ValidReply], dropped: Iterable[Dropped]) -
 
 
 def find_median(values: Sequence[float]) -> float:
-    """Return the lower median of some values, or zero where there are none."""
+    """Return the lower median of some values, or zero if there are none."""
     return median_low(values) if values else 0.0
 
 

@@ -1,1 +1,1 @@
-"""Every file format that two parts of the package share: runs, sweeps, audits, checkpoints; and atomic files."""
+"""The file formats that several parts of the package share: runs, sweeps, audits and checkpoints; and atomic files."""

@@ -17,7 +17,7 @@ class DroppedReply(TypedDict):
 
 
 class JudgedRound(TypedDict):
-    """A round once it is judged; clients are named by their ids.
+    """A judged round; clients are named by their ids.
 
     Attributes:
         round: from 1.
@@ -25,7 +25,7 @@ class JudgedRound(TypedDict):
         outcome: "kept" if the global model stays as it was.
         reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
         asked: None if nobody knows who was asked.
-        elected, left_out: what the defense decided on those that it judged.
+        elected, left_out: the defense's decision about the clients that it judged.
         averaged: the clients that went into the model: the elected, or all judged in monitor mode.
         facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that
             says what those left out are accused of.
@@ -109,7 +109,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
 
 
 def read_audit(path: str | Path) -> list[AuditEntry]:
-    """Read the rounds of an audit, without a last line that a crash or a full disk tore."""
+    """Read the rounds of an audit; skip a last line that a crash or a full disk left incomplete."""
     if not Path(path).is_file():
         raise RunError(f"there is no audit in {path}: it is not a file")
     return [

@@ -37,7 +37,7 @@ class RunState:
         round: rounds completed.
         base: the global row.
         defense: the state of the defense.
-        clients: states that clients keep between rounds, if the defense acts in their training.
+        clients: states that clients keep between rounds, if the defense takes part in their training.
         buffers: the buffers of the global model.
     """
 
@@ -63,7 +63,7 @@ def save_state(state: RunState, folder: Path) -> None:
 
     folder.mkdir(exist_ok=True)
     write_bytes(folder / STATE_FILE, pack(vars(state), store))
-    for path in (folder / TENSOR_FOLDER).glob("*.safetensors*"):  # also drafts that a crash left
+    for path in (folder / TENSOR_FOLDER).glob("*.safetensors*"):  # also drafts that a crash left behind
         if path.stem not in stored:
             path.unlink(missing_ok=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that a float holds."""
+    """Whether it is a number that a float can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

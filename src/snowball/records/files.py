@@ -29,7 +29,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
-    """Read the whole lines of a file, each with where it is; skip a last line that a crash tore."""
+    """Read the complete lines of a file, each with its location; skip a last line that a crash left incomplete."""
     with explain_os_errors(path):
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, start=1):
@@ -49,7 +49,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a draft beside the file, then replace the file: readers see the old content or the new."""
+    """Write a draft next to the file, then replace the file: readers see the old content or the new."""
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     with explain_os_errors(path):
@@ -82,7 +82,7 @@ def check_fields(
 ) -> dict[str, Any]:
     """Return an object from a file if it has these fields and each passes its check; else raise `fault` and why.
 
-    `optional` has the values of fields that may be missing. Values in errors are escaped.
+    `optional` holds the values of fields that may be missing. Values in errors are escaped.
     """
     if not isinstance(value, dict):
         raise RunError(f"{fault}: an object was expected, got {type(value).__name__}")
@@ -108,7 +108,7 @@ def _encode_json(value: Any, **layout: Any) -> str:
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """Parse JSON, with None for numbers that are not finite; `where` is named in errors."""
+    """Parse JSON, with None for numbers that are not finite; errors name `where`."""
     try:
         return json.loads(content, parse_float=_parse_float, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
@@ -121,7 +121,7 @@ def _parse_float(text: str) -> float | None:
 
 
 def _cut_torn_line(file: IO[bytes]) -> int:
-    """Cut what follows the last whole line, and return where the file ends then."""
+    """Remove an incomplete last line, and return the length of the file after that."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - 1))
     if file.read(1) not in (b"", b"\n"):
@@ -131,7 +131,7 @@ def _cut_torn_line(file: IO[bytes]) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless it is there."""
+    """Make a folder and its parents, unless it exists."""
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
 

@@ -36,8 +36,8 @@ def read_preset(source: str | Path, choices: Mapping[str, type[Choice]]) -> Sett
     if not file.is_file():
         raise SettingError(f"{name!r} is neither a preset nor a file{suggest_name(name, shipped)}")
     try:
-        own = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a mark
-    except ValueError as error:  # no TOML, no text, or a number of thousands of digits
+        own = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a byte order mark
+    except ValueError as error:  # not TOML, not text, or a number with thousands of digits
         raise SettingError(f"{source} is not a TOML file: {error}") from error
     if (extended := own.pop("extends", None)) is None:
         return own

@@ -35,10 +35,10 @@ class RoundRecord(TypedDict):
         seconds: of the stages train, defense and evaluate, and of parts of them.
         facts: the defense's evidence by name: a number, or a list; empty if the line has none.
         map: [x, y] of each update, in two dimensions; None if the line has none.
-        distances: the mean distance between two updates by kind of pair, a key of `PAIRS`; None if there are no two.
+        distances: the mean distance between two updates by kind of pair, one of `PAIRS`; None if there is no such pair.
         dropped: {client: reason} of the participants that the defense was not given, the reason a key of
             `snowball.records.audit.REASONS`; they are not elected, and None in facts and map. Only in such rounds.
-        kept: why the global model stays as it was, with nobody elected. Only in such rounds.
+        kept: why the global model stays unchanged, with nobody elected. Only in such rounds.
     """
 
     round: int
@@ -58,7 +58,7 @@ class RoundRecord(TypedDict):
 
 
 def compute_error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> tuple[float | None, float | None]:
-    """Return infected elected among infected and benign left out among benign; None if there are none of them."""
+    """Return the share of infected that are elected and of benign that are left out; None if there are none of them."""
     counts = {(bad, chosen): 0 for bad in (True, False) for chosen in (True, False)}
     for bad, chosen in zip(malicious, elected, strict=True):
         counts[bool(bad), bool(chosen)] += 1
@@ -70,7 +70,7 @@ def compute_error_rates(malicious: Iterable[bool], elected: Iterable[bool]) -> t
 
 
 def parse_round(line: bytes, where: str) -> RoundRecord:
-    """Parse a line of rounds.jsonl; `where` is named in what is wrong with it."""
+    """Parse a line of rounds.jsonl; errors name `where`."""
     fault = f"{where} is not a round's record"
     record = check_fields(parse_json(line, where), FIELDS, fault, OPTIONAL)
     check_fields(record, {name: fits for name, fits in RARE.items() if name in record}, fault)

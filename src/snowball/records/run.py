@@ -27,15 +27,15 @@ RUN, ROUNDS, SUMMARY, CHECKPOINT = FILES = ("run.json", "rounds.jsonl", "summary
 class RunInfo(TypedDict, total=False):
     """The content of run.json: what was run, with which code, where and on which data.
 
-    Versions differ in the fields that they write, and reports show all of them. A field of another type than here is
-    not read.
+    Versions differ in the fields that they write, and reports show all of them. A field whose type differs from the
+    one here is not read.
 
     Attributes:
         settings: of the experiment, nested as in a preset.
         versions: of Python and the packages that decide the numbers.
         commit: of the code, if it runs from a checkout.
         machine: processor, cores and system.
-        data: where the data set is from, how many samples it has, its checksum.
+        data: the data set's source, number of samples and checksum.
         trigger: what the attack's trigger looks like, if it has one.
         started: when, UTC.
     """
@@ -69,14 +69,14 @@ RUN_FIELDS: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's folder; `create` starts one, `open` opens one that is there."""
+    """A run's folder; `create` starts one, `open` opens an existing one."""
 
     path: Path
     run: RunInfo
 
     @classmethod
     def create(cls, path: str | Path, run: RunInfo, overwrite: bool = False) -> "RunFolder":
-        """Start a run's folder; with `overwrite`, the files of the run that it holds go first."""
+        """Start a run's folder; with `overwrite`, first remove the files of the run that it holds."""
         folder = Path(path)
         make_folder(folder)
         with explain_os_errors(folder):
@@ -85,14 +85,14 @@ class RunFolder:
                 raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
             if present and not overwrite:
                 raise RunError(f"{folder} already holds a run: give --resume, --overwrite or another --out")
-            for file in reversed(present):  # run.json last, so that what is left is known for a run
+            for file in reversed(present):  # run.json last: until then the folder still counts as a run
                 remove_path(file)
         write_json(folder / RUN, run)
         return cls.open(folder)
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
-        """Open the run in this folder, and change nothing."""
+        """Open the run in this folder without changing anything."""
         folder = Path(path)
         if not (folder / RUN).is_file():
             raise RunError(f"{folder} is not a run's folder: it has no {RUN}")
@@ -101,11 +101,11 @@ class RunFolder:
         return cls(folder, cast(RunInfo, read))
 
     def read_rounds(self) -> list[RoundRecord]:
-        """Read the records so far, without a last line that a crash or a full disk tore."""
+        """Read the records so far; skip a last line that a crash or a full disk left incomplete."""
         return [record for _, record in self._read_lines()]
 
     def read_summary(self, complete: bool = False) -> Summary | None:
-        """Read how the run ended; None while it has not.
+        """Read the run's summary; None if it has not ended.
 
         A summary of an earlier version has no `top_down`: `complete` computes it from the rounds.
         """
@@ -128,7 +128,7 @@ class RunFolder:
         append_line(self.path / ROUNDS, record)
 
     def truncate(self, round: int) -> None:
-        """Forget what came after this round, its summary included, to go on from a checkpoint."""
+        """Remove the summary and all rounds after this one, to continue from a checkpoint."""
         kept = b"".join(line for line, record in self._read_lines() if record["round"] <= round)
         write_bytes(self.path / ROUNDS, kept)
         with explain_os_errors(self.path / SUMMARY):
@@ -141,6 +141,6 @@ class RunFolder:
         return summary
 
     def _read_lines(self) -> Iterator[tuple[bytes, RoundRecord]]:
-        """Read every whole line of rounds.jsonl, and give it raw and parsed."""
+        """Yield every complete line of rounds.jsonl, raw and parsed."""
         for line, where in read_lines(self.path / ROUNDS):
             yield line + b"\n", parse_round(line, where)

@@ -11,7 +11,7 @@ from snowball.records.files import check_fields
 from snowball.records.rounds import TOP_DOWN, RoundRecord, compute_error_rates
 
 MAX_SECONDS = 1e9
-"""The longest time that is believed."""
+"""The longest time that is accepted."""
 
 
 @final
@@ -41,12 +41,12 @@ class Summary:
     Attributes:
         best: the round of the best main accuracy, and the backdoor accuracy of that round; None if none was evaluated.
         last: the last round that was evaluated.
-        false_positive_rate: infected elected among infected, over all rounds.
-        false_negative_rate: benign left out among benign, over all rounds.
+        false_positive_rate: share of the infected that is elected, over all rounds.
+        false_negative_rate: share of the benign that is left out, over all rounds.
         top_down: None if no round has a top-down election.
-        seconds: in all, by stage and part of a stage.
+        seconds: total time, by stage and part of a stage.
         dropped: how often each client was dropped, by reason; only in the file if there are any.
-        kept: the rounds that left the global model as it was; only in the file if there are any.
+        kept: the rounds that left the global model unchanged; only in the file if there are any.
     """
 
     best: RoundScores | None
@@ -99,7 +99,7 @@ def summarise_rounds(rounds: Sequence[RoundRecord]) -> Summary:
 
 
 def has_top_down(record: RoundRecord) -> bool:
-    """Whether a round has a top-down election, if only by a member of an intersection: its time is on record."""
+    """Whether a round has a top-down election, even if only in a member of an intersection: its time is on record."""
     return any(name.partition(".")[0] == TOP_DOWN for name in record["seconds"])
 
 

@@ -1,4 +1,4 @@
-"""A sweep's folder, beside its runs: one manifest per grid in sweeps/, and failed.json, a sentence per failed run."""
+"""A sweep's files next to its runs: one manifest per grid in sweeps/, and failed.json, one sentence per failed run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from snowball.errors import RunError
 from snowball.records.files import check_fields, make_folder, read_json, write_json
 
 MANIFESTS = "sweeps"
-"""The folder of manifests, beside the runs."""
+"""The folder of manifests, next to the runs."""
 
 FAILED = "failed.json"
 """The sentences of the runs that failed, by name."""
@@ -23,7 +23,7 @@ class ManifestRun:
     """A run that a sweep asks for.
 
     Attributes:
-        folder: its name, beside the other runs.
+        folder: the name of its folder, next to the other runs.
         at: the settings that locate it in the grid, by path.
     """
 
@@ -37,8 +37,8 @@ class Manifest:
 
     Attributes:
         published: the key of the published numbers to compare with.
-        table: rows, columns and values, as the grid's file has them; the report checks them.
-        figure: what is drawn, as the grid's file has it; the report checks it.
+        table: rows, columns and values, as in the grid's file; the report checks them.
+        figure: the figure to draw, as in the grid's file; the report checks it.
         axes: the paths of the settings that the grid varies.
     """
 
@@ -52,7 +52,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a manifest into the folder that its runs are in."""
+    """Write a manifest into the folder of its runs."""
     path = locate_manifest(folder, manifest.name)
     make_folder(path.parent)
     write_json(path, asdict(manifest))
@@ -64,7 +64,7 @@ def locate_manifest(folder: Path, name: str) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest, and refuse one that is not whole."""
+    """Read a manifest, and refuse one with missing or wrong fields."""
     fault = f"{path} is not a sweep's manifest"
     content = check_fields(read_json(path), FIELDS, fault)
     runs = tuple(ManifestRun(entry["folder"], entry["at"]) for entry in content["runs"])

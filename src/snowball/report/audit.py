@@ -23,7 +23,7 @@ STATES = {
 """What a round can mean to a client that takes part in it."""
 
 FAILURE_REASON = "error"
-"""The reason of a failure, which is not a reply."""
+"""The reason for a client that failed instead of replying."""
 
 FIRST_FACTS = ("votes", "score", "margin")
 STEP_FACT = "order"
@@ -168,7 +168,7 @@ def is_kept(entry: AuditEntry) -> bool:
 
 
 def classify_clients(entry: AuditEntry) -> dict[str, str]:
-    """Return what the round means to everybody who takes part, a key of `STATES`; an election counts most."""
+    """Return what the round means to each client in it, a key of `STATES`; an election takes precedence."""
     return {
         **dict.fromkeys([*(entry["asked"] or ()), *entry["silent"]], "silent"),
         **dict.fromkeys(entry["answered"], "unjudged"),
@@ -192,7 +192,7 @@ def find_longest_streaks(entries: Iterable[AuditEntry]) -> Counter[str]:
 
 
 def list_fact_names(entry: AuditEntry) -> list[str]:
-    """List the facts with one number per client, the most telling first; of single layers if there are no others."""
+    """List facts with one number per client, the most telling first; those of layers only if there are no others."""
     names = [name for name, fact in entry["facts"].items() if isinstance(fact, dict) and name != STEP_FACT]
     names = [name for name in names if "." not in name] or names
     first = {name: rank for rank, name in enumerate(FIRST_FACTS)}

@@ -16,8 +16,8 @@ class CellText:
     """A metric of a cell as text.
 
     Attributes:
-        mean: over the runs; if there is no number, how many runs there are.
-        rest: what follows: the spread, the published number, and how many runs there are if some are missing.
+        mean: the mean over the runs; if there is no number, how many runs there are.
+        rest: the text after it: spread, published number, and how many runs there are if some are missing.
         best: whether it is the best realistic approach.
         colour: red for far worse than published, green for far better.
     """

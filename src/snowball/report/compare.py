@@ -1,4 +1,4 @@
-"""The differences between runs and the paper: settings in which a run differs from the paper's presets."""
+"""The settings in which runs differ from the paper's presets."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "attack.last_round": None,
     "attack.share_of_rounds": 1,
 }
-"""The defaults that the presets leave unsaid; a test holds them against the experiment's."""
+"""The defaults that the presets do not state; a test compares them with the experiment's."""
 
 SAMPLES = "samples of the data set"
 

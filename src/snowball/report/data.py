@@ -24,7 +24,7 @@ MAX_FACTS, MAX_FACT_CHARS, MAX_CHECKSUM_CHARS = 20, 200, 12
 
 @dataclass(frozen=True)
 class Fact:
-    """The text of a cell, and the whole text if that is longer."""
+    """The text of a cell, and the full text if that is longer."""
 
     text: str
     whole: str = ""
@@ -72,7 +72,7 @@ def _describe_copy(name: str, record: dict[str, Any], runs: list[str]) -> DataCo
 
 
 def format_fact(name: str, value: Any) -> Fact:
-    """Format a value; of a checksum show the first characters and keep the whole."""
+    """Format a value; show the first characters of a checksum and keep all of it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return Fact(ABSENT)
     text = value if isinstance(value, str) else f"{value:,}"

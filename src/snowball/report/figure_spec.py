@@ -52,7 +52,7 @@ class FigureSpec:
 
 
 def parse_figure(figure: Mapping[str, Any]) -> FigureSpec:
-    """Parse a sweep's [figure]; refuse in one sentence what cannot be drawn."""
+    """Parse a sweep's [figure]; refuse one that cannot be drawn, in one sentence."""
     kind = figure.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise SettingError(f"figure.kind is one of {', '.join(KINDS)}, got {kind!r}")

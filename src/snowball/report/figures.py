@@ -95,10 +95,10 @@ class Figure:
         kind: a key of `figure_spec.KINDS`.
         x: the label of the x axis.
         y: the label of the y axis; for bars, of the axis of the numbers.
-        value: what is measured; except in a heat map, the y axis shows it.
+        value: the measured quantity; the y axis shows it, except in a heat map.
         unit: "%" for fractions, "s" for seconds.
         unfinished: how many of the sweep's runs are missing, because they are not finished or cannot be read.
-        logarithmic: the axes that are.
+        logarithmic: the axes that are logarithmic.
     """
 
     kind: str
@@ -224,7 +224,7 @@ def _build_cells(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rou
 
 def _build_curves(runs: Sequence[Run], spec: FigureSpec, metric: str, rounds: Rounds) -> tuple[Series, ...]:
     if (read := METRICS[metric].read_round) is None:
-        return ()  # which no spec asks for
+        return ()  # no spec asks for such a metric
     lines = ((name, _build_points(alike, rounds, read)) for name, alike in group_runs(runs, spec.series))
     return tuple(Series(str(name), line) for name, line in lines if line)
 
@@ -317,7 +317,7 @@ def _list_numbers(panel: Panel) -> list[float]:
 
 
 def _describe_value(spec: FigureSpec) -> tuple[str, Literal["%", "s", ""]]:
-    """Return what is measured in words, and its unit."""
+    """Return the measured quantity in words, and its unit."""
     if not spec.value:
         return "", ""
     timed = METRICS[spec.value[0]].timed

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from snowball.report.runs import Row
 
 MIN_BACKDOOR_IN, MAX_BACKDOOR_OUT = 0.5, 0.2
-"""The backdoor accuracy from which a backdoor is in, and up to which it is out: clean models err, too."""
+"""Backdoor accuracy from which a model has learned the backdoor, and up to which it has not: clean models err too."""
 
 OUTCOMES = {
     "in": "let the backdoor in",
@@ -64,7 +64,7 @@ def _describe_run(row: Row) -> str:
 
 
 def describe_exceptions(row: Row) -> str:
-    """Say who was dropped and why, and which rounds left the model as it was; nothing if there are none."""
+    """Say who was dropped and why, and which rounds left the model unchanged; empty if there are none."""
     dropped = [f"{client} {_count_reasons(reasons)}" for client, reasons in row.dropped.items()]
     sentences = [f"Dropped: {join_names(dropped)}."] if dropped else []
     if row.kept:
@@ -121,11 +121,11 @@ def _format_range(values: Sequence[float | None]) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names for prose; of many, a few and how many more there are."""
+    """Join names for prose; if there are many, name a few and count the others."""
     shown = list(names) if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], f"{len(names) - MAX_NAMES + 1} more"]
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _format_share(value: float) -> str:
-    """Format a fraction in whole per cents, with a decimal if it is small."""
+    """Format a fraction in whole per cent, with a decimal if it is small."""
     return f"{100 * value:.0f}%" if value >= 0.1 or value == 0 else f"{100 * value:.1f}%"

@@ -21,12 +21,12 @@ class Metric:
     """A number of a run.
 
     Attributes:
-        short: the heading of a column, as the paper has it.
+        short: the heading of a column, as in the paper.
         label: the same in words.
         read: reads it from a run's summary; None for a time.
         read_round: reads it from a round's record; None if single rounds do not have it.
         higher_is_better: False if lower is.
-        stage: of a time, the part of a round whose median over the rounds it is.
+        stage: the part of a round that a time is the median of, over the rounds.
     """
 
     short: str
@@ -38,7 +38,7 @@ class Metric:
 
     @property
     def timed(self) -> bool:
-        """Whether it is seconds rather than a fraction."""
+        """Whether it is in seconds rather than a fraction."""
         return self.stage != ""
 
 
@@ -139,7 +139,7 @@ def _read_times(folder: RunFolder) -> dict[str, float | None]:
 
 
 def _parse_seconds(line: bytes, where: str) -> dict[str, Any]:
-    """Parse a round's times: they end its line, and the facts before them take a hundred times as long to parse."""
+    """Parse a round's times at the end of its line; parsing the facts before them takes a hundred times as long."""
     try:
         record = json.loads(b"{" + line[line.rfind(b'"seconds"') :])
     except (ValueError, RecursionError):

@@ -82,7 +82,7 @@ HEADERS = tuple(COLUMNS)
 
 @contextmanager
 def note_faults(faults: list[str] | None) -> Iterator[None]:
-    """Catch an error about what cannot be used and add it to the faults; without such a list, raise it."""
+    """Catch an error about an unusable file and add it to the faults; without such a list, raise it."""
     try:
         yield
     except (RunError, OSError) as error:
@@ -108,7 +108,7 @@ def format_rows(rows: Iterable[Row]) -> str:
 
 
 def find_runs(paths: Iterable[str | Path], faults: list[str] | None = None) -> list[RunFolder]:
-    """Find the runs in these folders, at any depth, each once: by folder as given, then by path.
+    """Find the runs in these folders, at any depth, each once, in the order of the folders, then by path.
 
     A folder without runs, or a run that cannot be opened, is an error, or one of the faults.
     """
@@ -135,7 +135,7 @@ def count_rounds(folder: RunFolder) -> int:
 
 
 def choose_run_names(folders: Sequence[RunFolder]) -> list[str]:
-    """Return the folders' own names, or as much of their paths as it takes to tell them apart."""
+    """Return the folders' own names, or as much of their paths as is needed to tell them apart."""
     paths = [folder.path.resolve() for folder in folders]
     names = [path.name for path in paths]
     if len(set(names)) == len(names):

@@ -49,8 +49,8 @@ class Sweep:
 
     Attributes:
         published: the key of the published numbers to compare with.
-        table: rows, columns and values, as the grid's file has them.
-        figure: what is drawn, as the grid's file has it.
+        table: rows, columns and values, as in the grid's file.
+        figure: the figure to draw, as in the grid's file.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ def read_published_numbers() -> dict[str, Any]:
 
 
 def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
-    """Read the sweeps in these folders, at any depth; return a sentence for everything that cannot be used, too."""
+    """Read the sweeps in these folders, at any depth; also return a sentence for everything that cannot be used."""
     faults: list[str] = []
     sweeps: list[Sweep] = []
     for file in find_manifests(paths):
@@ -92,7 +92,7 @@ def find_manifests(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: list[str]) -> Sweep:
-    """Build the sweep of a manifest, before any run is read; `source` is named in what is wrong with its table."""
+    """Build the sweep of a manifest, before any run is read; faults of its table name `source`."""
     sweep = Sweep(
         folder=folder,
         name=escape_text(manifest.name, MAX_SENTENCE_CHARS),
@@ -131,9 +131,9 @@ def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[st
 
 
 def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
-    """Return paths of rows, paths of columns, and metrics: as the table has them, or one row per defense.
+    """Return paths of rows, paths of columns, and metrics: as the table says, or one row per defense.
 
-    Other settings that runs differ in, except seeds, become columns too: no mean mixes them.
+    Other settings in which runs differ, except seeds, become columns too, so that no mean mixes them.
     """
     table = sweep.table or {}
     rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
@@ -142,7 +142,7 @@ def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
 
 
 def find_mixed_settings(runs: Iterable[Run], named: Sequence[str]) -> list[str]:
-    """Find the settings, except seeds, in which runs differ although they agree in all that is named."""
+    """Find the settings, except seeds, in which runs differ although they agree in all settings that are named."""
     runs = list(runs)
     alike = {locate_run(run, named) for run in runs}
     others = dict.fromkeys(path for run in runs for path in run.at if path not in (*named, "seed"))
@@ -163,13 +163,13 @@ def _refuse_large(sweep: Sweep, file: str | Path) -> None:
 
 
 def is_timed(sweep: Sweep) -> bool:
-    """Whether a table or a figure shows times, for which every round has to be read."""
+    """Whether a table or a figure shows times, so that every round must be read."""
     wanted = json.dumps([sweep.table, sweep.figure])
     return any(metric.timed and name in wanted for name, metric in METRICS.items())
 
 
 def read_failure_sentences(folder: Path, faults: list[str]) -> dict[str, str]:
-    """Read the sentences of the runs that failed, by name, as they are shown."""
+    """Read the sentences of the runs that failed, by name, in the form in which they are shown."""
     with note_faults(faults):
         return {name: escape_text(sentence, MAX_SENTENCE_CHARS) for name, sentence in read_failed(folder).items()}
     return {}

@@ -50,7 +50,7 @@ class Cell:
         return stdev(values) if len(values) > 1 else None
 
     def difference(self, metric: str) -> float | None:
-        """Return the mean minus the published number; None unless there are both."""
+        """Return the mean minus the published number; None unless both exist."""
         mean, published = self.mean(metric), self.published.get(metric)
         return None if mean is None or published is None else mean - published
 
@@ -161,7 +161,7 @@ def _find_published(at: dict[str, Any], metrics: Sequence[str], numbers: Iterabl
 
 
 def _find_best(cells: Sequence[Sequence[Cell]], metric: str) -> frozenset[tuple[int, int]]:
-    """Find the cells with the best means, ties too: cells compete if they differ only in their defense."""
+    """Find the cells with the best means, including ties; cells compete if they differ only in their defense."""
     rivals: dict[str, dict[tuple[int, int], float]] = {}
     for row, line in enumerate(cells):
         for column, cell in enumerate(line):

@@ -13,7 +13,7 @@ from snowball.report.runs import ABSENT, group_distinct
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURE_CHARS, MAX_PICTURE_PIXELS = 1 << 18, 256
-"""The most characters of a picture, and pixels across and down: a small file may unpack to a huge picture."""
+"""The most characters of a picture, and pixels of its width or height: a small file may unpack to a huge picture."""
 
 PICTURE_PIXELS, PART_PIXELS = 160, 96
 """The most pixels that a picture, and a part of one, are enlarged to: two fit side by side on a phone."""
@@ -79,12 +79,12 @@ def _build_pictures(entries: Iterable[tuple[str, Any]], room: int) -> tuple[Pict
 
 
 def build_picture(title: str, content: Any, room: int) -> Picture | None:
-    """Turn a base64 PNG into an image enlarged by a whole number; None if it is not a PNG of a fair size."""
+    """Turn a base64 PNG into an image enlarged by a whole number; None if it is not a PNG of an allowed size."""
     if not isinstance(content, str) or len(content) > MAX_PICTURE_CHARS:
         return None
     try:
         file = base64.b64decode(content, validate=True)
-        width, height = struct.unpack(">II", file[16:24])  # of the header, which comes first
+        width, height = struct.unpack(">II", file[16:24])  # from the header, which comes first
     except (ValueError, struct.error):
         return None
     if not file.startswith(SIGNATURE) or not (0 < width <= MAX_PICTURE_PIXELS and 0 < height <= MAX_PICTURE_PIXELS):

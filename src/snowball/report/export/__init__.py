@@ -1,1 +1,1 @@
-"""Tables and figures of sweeps for other programs: CSV, Markdown, LaTeX, terminal, static pictures."""
+"""Tables and figures of sweeps for other programs: CSV, Markdown, LaTeX, terminal, static images."""

@@ -18,7 +18,7 @@ from snowball.report.tables import SweepTable
 
 ESCAPES = {
     **{letter: f"\\{letter}" for letter in "{}$&#_%"},
-    **{letter: f"{{{letter}}}" for letter in "[]*"},  # which the end of the line before would take for its own
+    **{letter: f"{{{letter}}}" for letter in "[]*"},  # the line break before them would take them as its arguments
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -29,10 +29,10 @@ ESCAPES = {
     ABSENT: "--",
     "…": r"\ldots{}",
 }
-"""The replacements of characters that are special in LaTeX, or missing."""
+"""The replacements of characters that are special in LaTeX or missing from it."""
 
 TYPESET = re.compile(r"[ -~À-ÏÑ-ÖØ-Ýß-ïñ-öø-ýÿ]")
-"""The characters that every LaTeX can set."""
+"""The characters that every LaTeX can typeset."""
 
 
 def escape_latex(text: str) -> str:
@@ -60,7 +60,7 @@ def format_latex(table: SweepTable) -> str:
 
 
 def _format_heads(table: SweepTable) -> Iterator[str]:
-    """Give one line per path of the columns, each label above all columns that share it, then a line of metrics."""
+    """Yield one line per path of the columns, each label above all columns that share it, then a line of metrics."""
     for level in range(1, len(table.column_names) + 1):
         labels, rules, start = [""] * len(table.row_names), [], len(table.row_names) + 1
         for shared, columns in groupby(texts[:level] for texts in list_column_labels(table)):
@@ -76,7 +76,7 @@ def _format_heads(table: SweepTable) -> Iterator[str]:
 
 
 def _format_rows(table: SweepTable) -> Iterator[str]:
-    """Give one line per row, with space where the first of several labels changes."""
+    """Yield one line per row, with space where the first of several labels changes."""
     former = table.row_labels[0][0]
     for labels, line in zip(table.row_labels, format_cells(table), strict=True):
         if len(labels) > 1 and labels[0] != former:

@@ -55,7 +55,7 @@ BLACK, GREY = "#000000", "#777777"
 HEAT_COLOURS = "cividis"
 MAX_TICKS, CROWDED_POINTS = 8, 150
 MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
-"""The most characters of a title, a name and a name beside an axis that are shown, and those of a title per inch."""
+"""The most characters of a title, a name and a tick label that are shown, and characters of a title per inch."""
 
 BAR_LOOK: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
@@ -75,7 +75,7 @@ LOOKS: dict[str, Look] = {
     "benign and infected": {"color": COLOURS[3], "linestyle": DASHES[1]},
     "both infected": {"color": COLOURS[1], "linestyle": DASHES[2]},
 }
-"""The looks of series that mean the same in every figure; others take the next colour."""
+"""The looks of series that have the same meaning in every figure; others take the next colour."""
 
 STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
@@ -106,7 +106,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.1,
     "lines.markersize": 3,
     "text.parse_math": False,  # names are not formulas
-    "svg.hashsalt": "snowball",  # else names inside the file are random
+    "svg.hashsalt": "snowball",  # otherwise ids in the file are random
 }
 
 
@@ -153,7 +153,7 @@ def draw_figure(figure: Figure) -> Drawing:
             )
         )
     if figure.unit == "%" and figure.kind in ("lines", "curves"):
-        low, high = places[0, 0].get_ylim()  # of all panels, which share it
+        low, high = places[0, 0].get_ylim()  # all panels share it
         places[0, 0].set_ylim(max(low, -0.02), min(high, 1.02))
     _name_axes(drawing, places, figure)
     legend = _name_looks(drawing, figure, looks, width)
@@ -301,7 +301,7 @@ def _find_limits(figure: Figure) -> tuple[float, float]:
 
 
 def _label_powers(axis: Axis, formatter: Formatter) -> None:
-    """Label a logarithmic axis in plain figures, between powers of ten too if it has few of them."""
+    """Label a logarithmic axis in plain numbers, and also between powers of ten if it shows few of them."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axis.set_major_formatter(formatter)
@@ -319,7 +319,7 @@ def _name_axes(drawing: Drawing, places: np.ndarray, figure: Figure) -> None:
 
 
 def _name_looks(drawing: Drawing, figure: Figure, looks: Mapping[str, Look], width: float) -> int:
-    """Add a legend if there is something to tell apart; return the lines that it takes."""
+    """Add a legend if there are several looks to tell apart; return the number of its lines."""
     if len(looks) < 2 or figure.kind in ("heat", "bars"):
         return 0
     columns = max(1, int(width / (0.35 + 0.05 * min(MAX_NAME_CHARS, max(map(len, looks))))))

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 EDGE_CHARS = 3
-"""The characters around a column of a terminal's table: two spaces and a line."""
+"""The characters around a column of a terminal table: two spaces and a line."""
 
 
 def build_terminal_tables(table: SweepTable, width: int) -> Iterator["Table"]:
-    """Split a table into as many as it takes to fit the terminal; nothing in them is markup."""
+    """Split a table into as many as needed to fit the terminal; no text in them is read as markup."""
     from rich.table import Column, Table
     from rich.text import Text
 
@@ -31,7 +31,7 @@ def build_terminal_tables(table: SweepTable, width: int) -> Iterator["Table"]:
 
 
 def _fit_columns(table: SweepTable, lines: Sequence[Sequence[CellText]], width: int) -> Iterator[range]:
-    """Give ranges of columns that fit beside the rows' labels: all metrics of a column together, at least one."""
+    """Yield ranges of columns that fit next to the row labels: at least one column, with all its metrics together."""
     texts = zip(list_column_headings(table), *([(entry.text(),) for entry in line] for line in lines), strict=True)
     widths = [max(len(text) for group in column for text in group) + EDGE_CHARS for column in texts]
     labels = zip(list_row_headings(table), *table.row_labels, strict=True)

@@ -29,7 +29,7 @@ def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
 
 
 def choose_file_names(names: Sequence[str]) -> list[str]:
-    """Turn names, however odd, into distinct file names."""
+    """Turn any names into distinct file names."""
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:100]

@@ -42,7 +42,7 @@ def write_page(
         library=pack_text(library),
         policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),
     )
-    write_bytes(Path(path), text.encode(errors="backslashreplace"))  # names may hold what UTF-8 cannot
+    write_bytes(Path(path), text.encode(errors="backslashreplace"))  # names may hold lone surrogates
 
 
 def read_asset(name: str) -> str:
@@ -69,7 +69,7 @@ def encode_json(value: Any) -> str:
     """Encode JSON that stays JSON inside a script element, whatever names are in it."""
     text = json.dumps(
         replace_non_finite(value), separators=(",", ":"), allow_nan=False
-    )  # ASCII only: no U+2028 gets through
+    )  # ASCII only, so without U+2028
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

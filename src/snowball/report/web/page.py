@@ -41,13 +41,13 @@ def write_html(
 ) -> None:
     """Write these runs as one self-contained HTML page, with the tables and figures of these sweeps on top.
 
-    Faults are sentences on what is not in the report. What cannot be read of the runs adds to them; without such a
-    list it is an error. Figures are those of the sweeps, where they are made already.
+    `faults` are sentences about what is missing from the report. Runs that cannot be read add to them; without such a
+    list, they are an error. `figures` are those of the sweeps, if they are built already.
     """
     entries = build_run_index(folders, faults)
     if not entries:
         raise RunError(f"{path} is not written: there is no run to report on")
-    from plotly.offline import get_plotlyjs  # slow to import, and no other page needs it
+    from plotly.offline import get_plotlyjs  # slow to import, and only this page needs it
 
     indices = {entry.folder.path.resolve(): index for index, entry in enumerate(entries)}
     tables = [table for sweep in sweeps if (table := build_paper_table(sweep, indices))]
@@ -70,7 +70,7 @@ def write_html(
         faults=list(dict.fromkeys(faults or ())),
         entries=entries,
         columns=build_columns(entries),
-        many=len(entries) > MAX_OPEN_RUNS or bool(sweeps),  # a number of a table leads to a run, and back
+        many=len(entries) > MAX_OPEN_RUNS or bool(sweeps),  # numbers in a table link to runs, and back
         triggers=trigger_figures(shown),
         loaded=describe_data(shown),
     )

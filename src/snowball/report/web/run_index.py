@@ -14,7 +14,7 @@ from snowball.report.web.html import round_numbers
 from snowball.report.web.run_payload import pack_run
 
 MAX_OPEN_RUNS = 8
-"""The most runs that are all shown at once; of more, one at a time is opened."""
+"""The most runs that are all shown at once; if there are more, one is opened at a time."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class IndexedRun:
         return build_address(self.row.name)
 
     def plain(self) -> dict[str, Any]:
-        """Return the data of a run that the page's script has before the run is opened."""
+        """Return the data that the page's script has before the run is opened."""
         return {
             "name": self.row.name,
             "data": self.data,
@@ -100,10 +100,10 @@ SETTING_COLUMNS: dict[str, Callable[[IndexedRun], str]] = {
     "Attack": lambda entry: entry.attack,
     "Seed": lambda entry: entry.seed,
 }
-"""The columns that the table of runs has only if runs differ in them."""
+"""The columns that the table of runs has only if the runs differ in them."""
 
 VERDICT_COLUMN = "Backdoor, last"
-"""The column that shows whether the backdoor is in."""
+"""The column that shows whether the model has learned the backdoor."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from snowball.report.runs import STAGES
 from snowball.report.web.html import pack_text, round_numbers
 
 MAX_FACTS = 24
-"""The most facts of a round in the page: a deep network has hundreds, one per layer, and few are ever looked at."""
+"""The most facts of a round in the page: a deep network has hundreds, one per layer, and readers look at few."""
 
 DIGITS = 4
-"""The significant digits of every number: no screen shows more, and the next would add a fifth to the page."""
+"""The significant digits of every number: no screen shows more, and one more would make the page a fifth larger."""
 
 
 def pack_run(run: RunInfo, records: Sequence[RoundRecord]) -> str:
@@ -47,7 +47,7 @@ def _build_round(record: RoundRecord) -> dict[str, Any]:
 
 
 def _split_facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, float]]:
-    """Split the facts into those with one number per participant and those that are a number; drop all others."""
+    """Split the facts into those with one number per participant and those with a single number; drop all others."""
     names = [name for name in record["facts"] if not name.startswith("seconds.")]
     names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
     facts = {name: record["facts"][name] for name in names}

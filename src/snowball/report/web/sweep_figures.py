@@ -1,4 +1,4 @@
-"""Figures of sweeps for the page's script: columns of numbers, and the runs behind each as indices."""
+"""Figures of sweeps for the page's script: columns of numbers, and the indices of the runs behind each."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -28,7 +28,7 @@ class Number:
 
     Attributes:
         difference: the mean minus the published number, with its sign.
-        compared: how they compare in one word, if they are far apart.
+        compared: how the two compare in one word, if they are far apart.
     """
 
     mean: str
@@ -46,7 +46,7 @@ class Box:
     Attributes:
         runs: the indices of its runs on the page.
         missing: how many of its runs there are, if some are missing.
-        reason: why.
+        reason: why they are missing.
     """
 
     numbers: tuple[Number, ...]
