@@ -40,7 +40,7 @@ def test_a_supernode_that_is_killed_costs_time_and_no_record(tmp_path: Path) -> 
         nodes[1].wait_for_log("Start `flwr-clientapp`")
         nodes[1].kill()
         assert flower.wait() == 0, flower.log.read_text()
-        assert flower.find_in_log("clients are lost with their SuperNode and sent again")
+        assert flower.find_in_log("clients were lost with their SuperNode and are sent again")
     finally:
         laboratory.close()
     list(run_experiment(load_experiment("demo", SMALL), tmp_path / "serial"))
