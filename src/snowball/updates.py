@@ -78,6 +78,16 @@ class Layout:
             for (name, columns), shape in zip(self.columns.items(), self.shapes, strict=True)
         }
 
+    def rebuild_model(self, model: Mapping[str, Tensor], row: Tensor, buffers: Buffers) -> dict[str, Tensor]:
+        """Return a model with another row and other buffers, in its own types, whose range may be smaller than a row's.
+
+        Numbers that are not finite are refused.
+        """
+        trained = {name: tensor.to(model[name].dtype).clone() for name, tensor in self.split(row).items()}
+        tensors = trained | buffers
+        refuse_broken(list(tensors.values()))
+        return {name: tensors[name] for name in model}
+
     def check(self, tensors: Arrays, owner: str = "the update") -> None:
         """Refuse tensors with other names or shapes."""
         if set(tensors) != set(self.names):
@@ -286,11 +296,9 @@ class Updates:
         trained = {name: tensor for name, tensor in model.items() if name in self.layout.columns}
         self.layout.check(trained, "the global model")
         row = self.layout.to_row(trained) + verdict.delta
-        moved = {name: tensor.to(model[name].dtype) for name, tensor in self.layout.split(row).items()}
         rest = {name: tensor for name, tensor in model.items() if name not in trained}
-        after = model | moved | self.merge_buffers(verdict.elected, rest)
-        refuse_broken([after[name] for name in model])
-        return {name: after[name].clone() for name in model}
+        after = self.layout.rebuild_model(model, row, rest | self.merge_buffers(verdict.elected, rest))
+        return {name: tensor.clone() for name, tensor in after.items()}
 
     def _check_verdict(self, verdict: Any) -> None:
         if not isinstance(verdict, Decision):

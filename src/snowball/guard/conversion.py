@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from snowball.guard.reply import ValidReply
-from snowball.server import Outcome, Received
-from snowball.updates import Layout, refuse_broken
+from snowball.server import Received
+from snowball.updates import Layout
 
 Tensors = dict[str, Tensor]
 """A model's tensors by name, on the CPU."""
@@ -30,11 +30,3 @@ def convert_replies(base: Tensors, layout: Layout, replies: Sequence[ValidReply]
 def select_buffers(tensors: Tensors, layout: Layout) -> Tensors:
     """Return a model's tensors that are not part of its row."""
     return {name: tensor for name, tensor in tensors.items() if name not in layout.columns}
-
-
-def assemble_model(base: Tensors, layout: Layout, outcome: Outcome) -> Tensors:
-    """Return the global model after a round in its own types, whose range may be smaller than that of rows."""
-    trained = {name: tensor.to(base[name].dtype).clone() for name, tensor in layout.split(outcome.base).items()}
-    tensors = trained | outcome.buffers
-    refuse_broken(list(tensors.values()))
-    return {name: tensors[name] for name in base}

@@ -24,7 +24,7 @@ from snowball.guard.audit_log import (
     hash_model,
     select_clients,
 )
-from snowball.guard.conversion import Tensors, assemble_model, convert_replies, select_buffers
+from snowball.guard.conversion import Tensors, convert_replies, select_buffers
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.validation import validate_replies
 from snowball.records.audit import AuditEntry, JudgedRound
@@ -216,7 +216,7 @@ class Guard:
         entry["dropped"] += [fault.plain() for fault in outcome.dropped]
         if outcome.kept is not None:
             raise UpdateError(outcome.kept)
-        tensors = assemble_model(base, layout, outcome)
+        tensors = layout.rebuild_model(base, outcome.base, outcome.buffers)
         self.state = outcome.state
         entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
         return Judgement(tensors, tuple(entry["averaged"]), entry)
