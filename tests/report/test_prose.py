@@ -1,10 +1,11 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from snowball.report import Row, write_headline, write_prose
 from snowball.report.outcomes import Outcome
-from snowball.report.prose import describe_exceptions, describe_outcome
+from snowball.report.prose import OUTCOMES, describe_exceptions, describe_outcome
 from snowball.report.runs import Point
 
 
@@ -49,13 +50,13 @@ SENTENCES = {
         "shows that the attack works"
     ),
     Outcome("low", reason="harmless"): (
-        "averaged 1 of 200 infected updates, but the backdoor has not taken hold yet, nor has it with fedavg"
+        "averaged 1 of 200 infected updates, but the backdoor has not taken hold yet, nor had it with fedavg by then"
     ),
     Outcome("unclear", reason="short"): (
         "cannot be judged after only 20 attacked rounds (1 of 200 infected updates averaged)"
     ),
     Outcome("unclear", reason="harmless"): (
-        "cannot be judged: fedavg has not learned the backdoor either (1 of 200 infected updates averaged)"
+        "cannot be judged: fedavg had not learned the backdoor by then either (1 of 200 infected updates averaged)"
     ),
     Outcome("unclear", reason="untrained"): (
         "cannot be judged: its model is right on only 89% of clean samples (1 of 200 infected updates averaged)"
@@ -75,6 +76,11 @@ SENTENCES = {
 def test_an_outcome_in_words(outcome: Outcome, words: str) -> None:
     points = [replace(SAFE.points[0], averaged=1), *SAFE.points[1:]]
     assert describe_outcome(replace(SAFE, last_backdoor_accuracy=0.35, points=points), outcome) == words
+
+
+def test_the_page_about_reports_has_every_outcome() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+    assert [words for words in OUTCOMES.values() if f"| {words}" not in page and f"short: {words}" not in page] == []
 
 
 def test_held_is_said_with_its_limits() -> None:
@@ -108,12 +114,15 @@ def test_fedavg_that_has_averaged_everything_did_not_hold() -> None:
     assert write_headline([YOUNG]) == f"fedavg {words}"
 
 
+def test_of_more_than_two_runs_the_numbers_are_left_to_the_table() -> None:
+    dnc = replace(SAFE, name="dnc-1", defense="dnc")
+    assert write_headline([SAFE, FOOLED, dnc]) == ("fedavg lost to the backdoor in round 1; snowball and dnc held.")
+
+
 def test_runs_that_share_a_defense_are_named() -> None:
     again = replace(FOOLED, name="again")
     assert write_headline([FOOLED, again, YOUNG]) == (
-        "fedavg lost to the backdoor in round 1 (all 200 infected updates averaged); "
-        "fedavg (again) lost to the backdoor in round 1 (all 200 infected updates averaged); "
-        "fedavg (fa3) averaged all 30 infected updates, but the backdoor has not taken hold yet."
+        "fedavg and fedavg (again) lost to the backdoor in round 1; fedavg (fa3) let attackers in but did not lose yet."
     )
     assert write_headline([replace(CLEAN, defense="–")]) == "clean trained without an attack."  # noqa: RUF001
 
@@ -142,9 +151,7 @@ def test_a_late_failure_is_not_hidden_by_the_best_round() -> None:
 def test_many_runs_are_counted_by_defense() -> None:
     runs = [replace(SAFE, name=f"s{index}", last_backdoor_accuracy=index / 100) for index in range(6)]
     few = [*runs[:5], replace(runs[5], points=make_points(0.0, 0, rounds=3)), replace(FOOLED, conditions="other")]
-    assert write_headline(few) == (
-        "snowball: 1 of 6 cannot be judged and 5 of 6 held; fedavg: 1 of 1 lost to the backdoor."
-    )
+    assert write_headline(few) == ("snowball: 1 of 6 cannot be judged, 5 held; fedavg: 1 of 1 lost to the backdoor.")
     assert write_prose([*runs, FOOLED]) == (
         "fedavg lost to the backdoor (main accuracy 89%, backdoor 97%). "
         "s0, s1, s2 and 3 more held (main accuracy 89%, backdoor 0% to 5.0%)."
@@ -154,8 +161,7 @@ def test_many_runs_are_counted_by_defense() -> None:
 def test_runs_of_many_defenses_are_counted_together() -> None:
     runs = [replace(SAFE, name=f"{index}", defense=f"d{index}") for index in range(5)]
     assert write_headline([*runs, YOUNG, replace(FOOLED, name="again")]) == (
-        "1 of 7 runs lost to the backdoor; 1 of 7 runs averaged infected updates but the backdoor has not taken hold "
-        "yet; 5 of 7 runs held."
+        "1 of 7 runs lost to the backdoor; 1 of 7 runs let attackers in but did not lose yet; 5 of 7 runs held."
     )
 
 

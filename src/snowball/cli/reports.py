@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 RUN_WIDTH = 16
 """Maximum column width if the table has one column per run."""
 
+MAX_HEADLINE_CHARS = 1200
+"""The most characters that are shown of the line that says how the runs ended."""
+
 
 @app.command("report")
 def report_results(
@@ -126,10 +129,9 @@ def show_headline(rows: "Sequence[Row]") -> None:
     """Print how the runs ended, in one line."""
     from snowball.report.audit import escape_text
     from snowball.report.prose import write_headline
-    from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
     if rows:
-        typer.echo(escape_text(write_headline(rows), MAX_SENTENCE_CHARS))
+        typer.echo(escape_text(write_headline(rows), MAX_HEADLINE_CHARS))
 
 
 def show_exceptions(rows: "Iterable[Row]") -> None:

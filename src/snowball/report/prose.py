@@ -9,7 +9,7 @@ OUTCOMES = {
     "in": "lost to the backdoor",
     "partly": "held in part",
     "gone": "recovered from the backdoor",
-    "low": "averaged infected updates but the backdoor has not taken hold yet",
+    "low": "let attackers in but did not lose yet",
     "unclear": "cannot be judged",
     "out": "held",
     "damage": "met an attack without a backdoor",
@@ -20,48 +20,62 @@ OUTCOMES = {
 
 REASONS = {
     ("low", "alone"): ", and no fedavg run beside it shows that the attack works",
-    ("low", "harmless"): ", nor has it with fedavg",
-    ("unclear", "harmless"): ": fedavg has not learned the backdoor either",
-    ("out", ""): ": the backdoor stayed out",
+    ("low", "harmless"): ", nor had it with fedavg by then",
+    ("unclear", "harmless"): ": fedavg had not learned the backdoor by then either",
     ("out", "averaged"): " where fedavg did not",
     ("none", "waiting"): " so far",
 }
 """What is added to an outcome that has such a reason."""
 
-MAX_NAMES = 4
-"""The most runs or defenses that are named in prose; more are counted."""
+MAX_NAMES, MAX_DETAILED = 4, 2
+"""The most runs or defenses that are named in prose, more are counted; and the most whose outcome has its numbers."""
 
 
 def write_headline(rows: Sequence[Row]) -> str:
     """Say in one line how the runs ended: each if they are few, or how many of each defense, or of all."""
-    judged = list(zip(rows, judge_rows(rows), strict=True))
+    outcomes = judge_rows(rows)
     if len(rows) <= MAX_NAMES:
-        ordered = sorted(judged, key=lambda each: list(OUTCOMES).index(each[1].key))
-        parts = [f"{_name_run(row, rows)} {describe_outcome(row, outcome)}" for row, outcome in ordered]
+        parts = _describe_each(rows, outcomes)
     elif len(defenses := dict.fromkeys(row.defense for row in rows)) <= MAX_NAMES:
+        judged = list(zip(rows, outcomes, strict=True))
         parts = [f"{defense}: {_count_outcomes(judged, defense)}" for defense in defenses]
     else:
         parts = [f"{len(group)} of {len(rows)} runs {OUTCOMES[key]}" for key, group in _group_rows(rows).items()]
     return "; ".join(parts) + "."
 
 
+def _describe_each(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> list[str]:
+    """Say how each run ended, worst first; runs that ended alike share a clause."""
+    named: dict[str, list[str]] = {}
+    for row, outcome in sorted(zip(rows, outcomes, strict=True), key=lambda each: list(OUTCOMES).index(each[1].key)):
+        said = describe_outcome(row, outcome) if len(rows) <= MAX_DETAILED else shorten_outcome(outcome)
+        named.setdefault(said, []).append(_name_run(row, rows))
+    return [f"{join_names(names)} {said}" for said, names in named.items()]
+
+
 def describe_outcome(row: Row, outcome: Outcome) -> str:
     """Say how a run ended and how many infected updates were averaged, as what follows its name."""
-    reason = REASONS.get((outcome.key, outcome.reason), "")
     if outcome.key == "low":
+        reason = REASONS.get((outcome.key, outcome.reason), "")
         return f"averaged {_count_averaged(row)}, but the backdoor has not taken hold yet{reason}"
-    text = OUTCOMES[outcome.key] + reason + _add_numbers(row, outcome)
+    stayed = ": the backdoor stayed out" if outcome == Outcome("out") else ""
+    text = shorten_outcome(outcome) + stayed + _add_numbers(row, outcome)
     return f"{text} ({_count_averaged(row)} averaged)" if row.infected and outcome.key != "empty" else text
+
+
+def shorten_outcome(outcome: Outcome) -> str:
+    """Say how a run ended, without its numbers."""
+    round = f" in round {outcome.until or outcome.since}" if outcome.since else ""
+    reason = "" if outcome.key == "low" else REASONS.get((outcome.key, outcome.reason), "")
+    return OUTCOMES[outcome.key] + round + reason
 
 
 def _add_numbers(row: Row, outcome: Outcome) -> str:
     """Return the numbers that belong to an outcome."""
     main, backdoor = _format_share(row.last_main_accuracy or 0.0), row.last_backdoor_accuracy or 0.0
     match outcome.key, outcome.reason:
-        case "in", _:
-            return f" in round {outcome.since}"
         case "gone", _:
-            return f" in round {outcome.until}, having lost to it in round {outcome.since}"
+            return f", having lost to it in round {outcome.since}"
         case "partly", _:
             return f": the trigger works on {_format_share(backdoor)} of samples"
         case "unclear", "untrained":
@@ -97,7 +111,9 @@ def _name_run(row: Row, rows: Sequence[Row]) -> str:
 def _count_outcomes(judged: Sequence[tuple[Row, Outcome]], defense: str) -> str:
     """Count the outcomes of the runs with this defense."""
     keys = [outcome.key for row, outcome in judged if row.defense == defense]
-    return join_names([f"{keys.count(key)} of {len(keys)} {OUTCOMES[key]}" for key in OUTCOMES if key in keys])
+    first, *others = [key for key in OUTCOMES if key in keys]
+    counts = [f"{keys.count(first)} of {len(keys)} {OUTCOMES[first]}"]
+    return ", ".join(counts + [f"{keys.count(key)} {OUTCOMES[key]}" for key in others])
 
 
 def write_prose(rows: Sequence[Row]) -> str:
