@@ -68,6 +68,8 @@ ALONE: dict[str, tuple[Row, Outcome]] = {
         Outcome("out"),
     ),
     "untrained to the end": (make_row([1.0] * 3, 10, main=0.12), Outcome("unclear", reason="untrained")),
+    "half-way in by chance": (make_row([0.4] * 2, 10, main=0.3), Outcome("unclear", reason="untrained")),
+    "in, of a model that learned little": (make_row([0.9] * 20, 10, main=0.3), Outcome("in", since=1)),
     "in while untrained, and later": (make_row([1.0, 0.3, 0.9], 10, main=[0.1, 0.5, 0.9]), Outcome("in", since=3)),
     "all kept out": (make_row(LOW, 0), Outcome("out")),
     "all kept out, in few rounds": (make_row(LOW[:3], 0), Outcome("unclear", reason="short")),

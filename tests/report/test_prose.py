@@ -40,7 +40,9 @@ YOUNG = replace(FOOLED, name="fa3", last_backdoor_accuracy=0.05, points=make_poi
 
 SENTENCES = {
     Outcome("in", since=9): "lost to the backdoor in round 9 (1 of 200 infected updates averaged)",
-    Outcome("partly"): "held in part: the trigger works on 35% of samples (1 of 200 infected updates averaged)",
+    Outcome("partly"): (
+        "lost to the backdoor in part: the trigger works on 35% of samples (1 of 200 infected updates averaged)"
+    ),
     Outcome("gone", since=4, until=12): (
         "recovered from the backdoor in round 12, having lost to it in round 4 (1 of 200 infected updates averaged)"
     ),

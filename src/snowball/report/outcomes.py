@@ -20,8 +20,9 @@ quarter of the attacked rounds does not count here, since some defenses start by
 | kept out | out, or any if none was averaged | none shows it; under 15 attacked rounds | unclear: short |
 | kept out | out, or any if none was averaged | none shows it; 15 attacked rounds or more | out |
 
-A model that is right on under 25 % of clean samples, or on under half as many as FedAvg's, is unclear: untrained, and
-never in, partly or out. A run without an evaluated round is empty.
+A model that is right on under 25 % of clean samples is unclear: untrained, and never in, partly or out. So is one that
+would be partly and is right on under 50 %, and one that would be out and is right on under half as many as FedAvg's. A
+run without an evaluated round is empty.
 """
 
 from collections.abc import Sequence
@@ -37,8 +38,9 @@ CHANCE = 0.15
 MAX_OUT, MIN_IN = 0.05, 0.35
 """Above chance: the backdoor accuracy up to which the backdoor is out, and from which it is in."""
 
-MIN_MAIN_ACCURACY, MIN_SHARE_OF_FEDAVG = 0.25, 0.5
-"""The main accuracy from which a model can be judged, and the share of FedAvg's from which a defense can hold."""
+MIN_MAIN_ACCURACY, MIN_MAIN_ACCURACY_IN_PART, MIN_SHARE_OF_FEDAVG = 0.25, 0.5, 0.5
+"""The main accuracy from which a model can be judged, from which it can have learned a backdoor in part instead of
+erring by chance, and the share of FedAvg's from which a defense can hold."""
 
 MAX_EXPOSURE, WARM_UP_SHARE = 0.1, 0.25
 """The exposure up to which infected updates count as kept out, and the share of attacked rounds that does not count."""
@@ -119,7 +121,7 @@ def judge_row(row: Row, fedavg: Row | None = None, ideal: Row | None = None) -> 
     level = limits.rate(last.backdoor_accuracy) if row.averaged else "out"
     if level == "out":
         return _judge_low(row, last, fedavg, limits)
-    if _is_untrained(last):
+    if (last.main_accuracy or 0.0) < (MIN_MAIN_ACCURACY if level == "in" else MIN_MAIN_ACCURACY_IN_PART):
         return Outcome("unclear", reason="untrained")
     return Outcome(level, since=find_spells(row.points, limits)[-1].since if level == "in" else None)
 

@@ -7,7 +7,7 @@ from snowball.report.runs import ABSENT, Row
 
 OUTCOMES = {
     "in": "lost to the backdoor",
-    "partly": "held in part",
+    "partly": "lost to the backdoor in part",
     "gone": "recovered from the backdoor",
     "low": "let attackers in but did not lose yet",
     "unclear": "cannot be judged",
