@@ -78,9 +78,8 @@ def tabulate_selectees(table: str) -> str:
     rows = [
         [world, str(next(iter(row.values()))[1]), *_format_infected(row, settings)] for world, row in counts.items()
     ]
-    return format_table(
-        ("infected among the selectees", "selectees", *settings), [*rows, _add_totals(counts, settings)]
-    )
+    heads = ("infected among the selectees", "selectees", *map(_name_setting, settings))
+    return format_table(heads, [*rows, _add_totals(counts, settings)])
 
 
 def tabulate_floors() -> str:
@@ -138,7 +137,12 @@ def tabulate_cohorts() -> str:
         [f"{sites}, {infected} infected", *(_format_accuracies(row.get(name, [])) for name in names)]
         for (sites, infected), row in runs.items()
     )
-    return format_table(("main / backdoor accuracy, %", *names), rows)
+    return format_table(("main / backdoor accuracy, %", *map(_name_setting, names)), rows)
+
+
+def _name_setting(setting: str) -> str:
+    """Return the heading of a setting: the number of clusters that the Gap statistic finds is our default."""
+    return re.sub("^gap(?=,|$)", "our defaults", setting)
 
 
 def _format_accuracies(lasts: Sequence[Mapping[str, float]]) -> str:

@@ -41,7 +41,7 @@ frame.onload = async () => {
     words: find("round-words").textContent, lead: find("lead").textContent, address: view.location.hash,
     outcome: find("run-outcome").textContent,
     picks: all("#picks tbody tr").length, infected: all("#picks .infected").length, scrolled: view.scrollY,
-    curves: all("#backdoor-curve .scatterlayer .trace").length, key: all("#run-key li").map((each) => each.textContent),
+    curves: all("#backdoor-curve .scatterlayer .trace").length, key: all("#run-key li").map((each) => each.title),
     rows: shown().map((row) => row.cells[0].innerText.trim()), found: find("found")?.textContent,
     options: all("#options .option").map((each) => each.firstChild.textContent), listed: !find("options").hidden,
     groups: all("#options .group > p").map((each) => each.textContent),
@@ -123,8 +123,10 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     assert run["focus"] == "run-title"
     assert len(set(seen["ticks"])) == len(seen["ticks"]) > 2  # with digits enough to be told apart
     assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")
+    assert seen["slid"]["lead"] == "Infected and elected: client-005."
     assert re.fullmatch(
-        r"The last elected, client-\d+, led the first left out, client-\d+, by [\d.]+ \(score\)\.", seen["slid"]["lead"]
+        r"(The|By score, the) first infected, client-\d+, stood [\d.]+ (behind|before) the last elected, client-\d+.*",
+        seen["next"]["lead"],
     )
     assert (seen["slid"]["round"], seen["next"]["round"]) == ("2 of 3", "3 of 3")
     assert "round=3" in seen["next"]["address"]
@@ -136,20 +138,20 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
 
 
 MARGINS: dict[str, dict[str, Any]] = {
-    "The last elected, b, led the first left out, c, by 3 (scores).": {"scores": [1, 2, 5, 9]},
-    "The last elected, a, led the first left out, d, by 2 (scores).": {"scores": [6, 7, 3, 4]},
-    "By scores, elected and left out overlap: c, left out, stands 1 before b, elected.": {"scores": [1, 6, 5, 9]},
-    "The last elected, b, led the first left out, d, by 2 (votes).": {
+    "The first infected, d, stood 7 behind the last elected, b (scores).": {"scores": [1, 2, 5, 9]},
+    "The first infected, d, stood 2 behind the last elected, a (scores).": {"scores": [6, 7, 3, 4]},
+    "By scores, the first infected, d, stood 1 before the last elected, b.": {"scores": [1, 9, 5, 8]},
+    "The first infected, d, stood 2 behind the last elected, b (votes).": {
         "order": [0, 0, -1, -1], "margin": [4, 2, None, None], "votes": [9, 7, 1, 5], "score": [9, 7, None, None],
     },
-    "The last elected, b, led the first left out, c, by 0.5 (score).": {
+    "The first infected, d, stood 0.6 behind the last elected, b (score).": {
         "order": [0, 1, -1, -1], "margin": [4, 0.5, None, None], "votes": [9, 1, 7, 5], "score": [9, 0.1, 0.6, 0.7],
     },
     "": {"words": "none"},
 }  # fmt: skip
 
 
-def test_margins_say_how_far_the_last_elected_led(tmp_path: Path) -> None:
+def test_margins_say_how_far_the_first_infected_stood_behind_the_last_elected(tmp_path: Path) -> None:
     common = {
         "participants": ["a", "b", "c", "d"], "malicious": [False, False, False, True], "main_accuracy": 0.5,
         "elected": [True, True, False, False], "backdoor_accuracy": None, "false_positive_rate": 0.0,
@@ -167,7 +169,7 @@ def test_margins_say_how_far_the_last_elected_led(tmp_path: Path) -> None:
         }"""
     seen = REPORT["browse"](tmp_path, WATCHER % ("", 1200, steps))
     assert seen["leads"] == list(MARGINS)
-    assert seen["all"] == [""] * len(MARGINS)
+    assert seen["all"] == ["Infected and elected: d."] * len(MARGINS)
 
 
 def test_runs_are_sought_by_words_and_keys(tmp_path: Path, sweep: Path) -> None:
@@ -251,7 +253,7 @@ def test_of_many_defenses_some_are_shown_until_others_are_chosen(tmp_path: Path)
     start, ninth = seen["start"], seen["ninth"]
     assert names["start"] == ["fedavg", "ideal", "snowball", "crfl", "dnc", "flame", "fldetector", "flip"]
     assert (start["curves"], start["checked"], start["disabled"]) == (8, 8, 0)
-    assert start["compared"].startswith("8 of 10 defenses, all other settings alike")
+    assert start["compared"].startswith("8 of 10 defenses on mnist, cba, seed 1, all other settings alike")
     assert names["ninth"] == [*names["start"][:7], "rlr"]
     assert (ninth["curves"], ninth["checked"], ninth["disabled"], seen["kept"]) == (8, 8, 2, True)
     assert ninth["compared"] == "8 runs, chosen by the boxes in the table of runs (at most 8)."
@@ -283,7 +285,7 @@ def test_a_run_is_compared_with_other_defenses_that_met_the_same(tmp_path: Path)
         f"run={run_name(own)}",
     )
     assert seen["own"]["key"] == [run_name(at) for at in (own, peer, near)]
-    assert seen["own"]["compared"].startswith("This run and others: 3 defenses, all other settings alike but perhaps")
+    assert seen["own"]["compared"].startswith("This run and others: 3 defenses on mnist, cba, seed 1, all other")
     assert seen["alone"]["key"] == [run_name(alone)]
     assert seen["alone"]["compared"].startswith("One run alone: no other defense")
 
@@ -314,9 +316,24 @@ def test_tables_scroll_in_their_own_box_on_a_phone_in_the_dark(tmp_path: Path, s
     assert seen["run"]["theme"] == "dark"
 
 
+def test_tables_fit_the_page(tmp_path: Path) -> None:
+    """With three data sets, two attacks, the published numbers and spreads, as in the paper's largest table."""
+    axes = {"data.name": ["mnist", "fashion-mnist", "cifar10"], "attack.name": ["cba", "dba"]}
+    make_sweep(tmp_path, axes, published="label-skew")
+    steps = """const wide = all(".scroll").filter((each) => each.scrollWidth > each.clientWidth);
+        seen.wide = wide.map((each) => each.getAttribute("aria-labelledby")); seen.page = look();
+        const curve = find("backdoor-curve").getBoundingClientRect(); seen.bottom = curve.bottom;"""
+    seen = watch(tmp_path, tmp_path, steps, width=1280)
+    assert (seen["wide"], seen["page"]["overflow"]) == ([], 0)
+    assert seen["bottom"] < 900
+
+
 @pytest.mark.parametrize("width", [390, 800])
 def test_headings_of_columns_stay_in_view_while_these_are(tmp_path: Path, width: int) -> None:
-    make_sweep(tmp_path, {"data.name": ["mnist", "fashion-mnist", "femnist"], "attack.name": ["cba", "dba"]})
+    make_sweep(
+        tmp_path,
+        {"data.name": ["mnist", "fashion-mnist", "femnist", "cifar10", "emnist"], "attack.name": ["cba", "dba"]},
+    )
     seen = watch(
         tmp_path,
         tmp_path,
@@ -373,6 +390,10 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
           curves: count("curves", ".scatterlayer .trace"), scatter: count("scatter", ".point"),
           distances: count("distances", ".scatterlayer .trace"), labels: count("heat", ".heatmap-label") });
         seen.drawn = drawn();
+        const ticks = all(`#figure-${at.heat}-0 .colorbar text`).map((each) => each.textContent);
+        seen.scale = [ticks[0], ticks.at(-1)];
+        const ranges = ({layout}) => `${layout.xaxis.range} ${layout.yaxis.range}`;
+        seen.ranges = all(`[id^="figure-${at.curves}-"].plot`).map(ranges);
         seen.key = all(`#figure-${at.curves}-key li`).map((each) => each.textContent);
         const mark = (kind, place) => {
           const target = find(`figure-${at[kind]}-0`), points = [{customdata: target.data[0].customdata[place]}];
@@ -387,6 +408,8 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
     assert seen["drawn"]["scatter"] > 50
     assert min(seen["drawn"][kind] for kind in ("lines", "bars", "heat", "labels")) > 0
     assert seen["key"] == ["snowball", "fedavg", "krum"]
+    assert seen["scale"] == ["0%", "100%"]
+    assert len(set(seen["ranges"])) == 1  # panels side by side can be compared
     assert seen["choice"] >= 2
     assert seen["run"]["view"] == "run"
 

@@ -201,7 +201,7 @@ def test_runs_with_little_to_show(tmp_path: Path) -> None:
 
 
 def test_what_the_record_lacks_is_said_of_the_record_or_of_the_round(tmp_path: Path) -> None:
-    bare = make_run(tmp_path / "bare", "snowball", rounds=2, map=None, facts={})
+    bare = make_run(tmp_path / "bare", "snowball", rounds=1, map=None, facts={})
     part = make_run(tmp_path / "part", "snowball", rounds=1)
     part.append(part.read_rounds()[0] | {"round": 2, "map": None, "facts": {"score": [1.0] * 50}})
     steps = """const said = () => ["map", "evidence", "margins"].map((id) => find(id).dataset.empty);
@@ -211,7 +211,7 @@ def test_what_the_record_lacks_is_said_of_the_record_or_of_the_round(tmp_path: P
     assert seen["bare"] == [
         "The record has no map of the updates.",
         "The record has no number for each participant.",
-        "Nobody was left out, or the record has no number to compare.",
+        "No round has an infected update and a number to compare.",
     ]
     assert seen["part"] == [
         "The record has no map of the updates of this round.",
@@ -219,3 +219,88 @@ def test_what_the_record_lacks_is_said_of_the_record_or_of_the_round(tmp_path: P
         None,
     ]
     assert seen["first"] == [None] * 3
+
+
+def test_the_curves_are_on_the_first_screen(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    steps = """const side = (id) => find(id).getBoundingClientRect();
+        seen.bottom = Math.max(side("main-curve").bottom, side("backdoor-curve").bottom);
+        seen.top = side("main-curve").top - page.querySelector("h1").getBoundingClientRect().bottom;
+        seen.page = look();"""
+    seen = watch(tmp_path, two_runs, steps, width=1280)
+    assert seen["top"] > 0
+    assert seen["bottom"] < 900
+    assert seen["page"]["overflow"] == 0
+
+
+def test_a_defense_has_one_colour_whatever_is_beside_it(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    again = make_run(tmp_path / "again", "snowball", rounds=3)
+    steps = """seen.lines = find("backdoor-curve").data.map(({name, line, mode, marker}) =>
+          [name, line.color, line.dash, mode === "lines" ? "" : marker.symbol]);
+        const legend = [...page.querySelectorAll("#run-key svg")];
+        seen.key = legend.map((each) => view.getComputedStyle(each).stroke);"""
+    one, other = (watch(tmp_path, runs, steps) for runs in (two_runs, [again, *two_runs]))
+    assert one["lines"] == [["fedavg", "#2b2f36", "dash", ""], ["snowball", "#009e73", "solid", ""]]
+    assert other["lines"] == [
+        ["again", "#009e73", "solid", ""],
+        one["lines"][0],
+        ["snowball", "#009e73", "solid", "square"],
+    ]
+    assert one["key"] == ["rgb(43, 47, 54)", "rgb(0, 158, 115)"]
+
+
+CLIENTS = """const clients = () => ({
+          words: find("clients-words").textContent, found: find("clients-found").textContent,
+          rows: [...page.querySelectorAll("#client-table tbody tr")].map((row) => row.innerText.split("\\t")),
+          infected: count("#client-table tr.infected"), sorted: count("#client-table [aria-sort=ascending]"),
+          more: find("more-clients").hidden || find("more-clients").textContent});"""
+
+
+def test_clients_are_summarised_over_all_rounds(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    steps = f"""{CLIENTS}
+        seen.start = clients(); find("more-clients").click(); seen.more = clients();
+        const heads = () => [...page.querySelectorAll("#client-table thead button")];
+        heads()[0].click(); seen.named = clients(); heads()[2].click(); seen.most = clients();
+        heads()[2].click(); seen.least = clients();
+        find("theme").click(); await rest(); seen.dark = clients();
+        await enter("client-words", "INFECTED 005", "input"); seen.found = clients();
+        page.querySelector("#client-choice input").click(); await rest(); seen.fedavg = clients(); seen.run = look();"""
+    seen = watch(tmp_path, two_runs, steps)
+    start, named = seen["start"], seen["named"]
+    assert start["words"].startswith("124 of 200 clients are infected. Of their 200 infected updates, 1 was elected")
+    assert (len(start["rows"]), start["infected"], start["found"]) == (100, 100, "200 clients")
+    assert start["more"] == "Show 100 more of 200"
+    assert (len(seen["more"]["rows"]), seen["more"]["more"]) == (200, True)
+    assert [row[0] for row in named["rows"][:2]] == ["client-000", "client-001"]
+    assert (start["sorted"], named["sorted"]) == (0, 1)
+    rounds = [int(row[2]) for row in seen["most"]["rows"]]
+    assert rounds == sorted(rounds, reverse=True)
+    assert [int(row[2]) for row in seen["least"]["rows"]] == sorted(rounds)
+    assert seen["dark"] == seen["least"]
+    (row,) = seen["found"]["rows"]
+    assert row[0] == "client-005"
+    assert row[1].startswith("◆ infected")
+    assert seen["run"]["run"] == "fedavg"
+    assert seen["fedavg"]["words"].endswith("Of 800 benign updates, 800 were elected (100.0%).")
+
+
+def test_a_phone_shows_the_backdoor_first(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    steps = """const side = (each) => each.getBoundingClientRect();
+        const cell = page.querySelector("#runs .verdict"); seen.header = cell.textContent;
+        seen.right = side(cell).right; seen.page = look(); seen.label = find("theme").textContent;
+        seen.curves = side(find("backdoor-curve")).top < side(find("main-curve")).top;
+        find("theme").click(); await rest(); seen.other = find("theme").textContent;"""
+    seen = watch(tmp_path, two_runs, steps, width=390)
+    assert (seen["header"], seen["curves"], seen["page"]["overflow"]) == ("Backdoor, last", True, 0)
+    assert seen["right"] < 390
+    assert (seen["label"], seen["other"]) == ("Switch to dark colours", "Switch to light colours")
+
+
+def test_a_share_that_is_elected_by_design_is_explained_where_it_is_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "half", "snowball", rounds=2)
+    settings = {"defense": {"name": "snowball", "target_share": 0.5}}
+    steps = """seen.below = page.querySelector(".below").textContent; seen.note = find("rates-note").textContent;
+        const hint = page.querySelector(".hint"); hint.click(); seen.tip = find("tip").textContent;"""
+    seen = watch(tmp_path, [RunFolder(run.path, {"settings": settings})], steps)
+    assert "(snowball 50%)" in seen["below"]
+    assert seen["note"].startswith("By design, snowball elects 50% of the updates")
+    assert "the first is the one that came closest to being elected" in seen["tip"]

@@ -14,9 +14,10 @@ from snowball.records.files import write_json
 from snowball.records.run import RunFolder
 from snowball.report import read_sweeps
 from snowball.report.run_metrics import read_run_metrics
-from snowball.report.sweeps import MAX_SENTENCE_CHARS, Run, Sweep, refuse_other_run
+from snowball.report.sweeps import MAX_SENTENCE_CHARS, PAPER_ORDER, Run, Sweep, refuse_other_run
 from snowball.sim.presets import load_experiment
 from snowball.sim.run import is_finished
+from snowball.sweeps.grid import describe_grids
 from snowball.sweeps.grid import name_run as name_run
 
 FIRST = {path: values[0] for path, values in AXES.items()}
@@ -463,3 +464,16 @@ def test_nothing_in_the_files_is_more_than_a_sentence(tmp_path: Path, file: str,
     for sweep in sweeps:
         for export in EXPORTS.values():
             assert export(build_sweep_table(sweep)).encode()
+
+
+def test_sweeps_come_in_the_papers_order_with_the_headline_first(tmp_path: Path) -> None:
+    names = ["cpu/defaults", "cpu/table2", "mine", "a/other", "cpu/curves", "cpu/table1", "cpu/summary"]
+    for name in names:
+        make_sweep(tmp_path, {"seed": [1]}, name=name)
+    found = [sweep.name for sweep in read_sweeps([tmp_path])[0]]
+    assert found[:5] == ["cpu/summary", "cpu/table1", "cpu/table2", "cpu/curves", "cpu/defaults"]
+    assert sorted(found[5:]) == ["a/other", "mine"]
+
+
+def test_the_papers_order_names_shipped_grids() -> None:
+    assert set(PAPER_ORDER) <= {name.partition("/")[2] for name in describe_grids()}

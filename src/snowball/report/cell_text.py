@@ -7,6 +7,9 @@ from snowball.report.runs import ABSENT
 from snowball.report.sweeps import METRICS
 from snowball.report.tables import MAX_DIFFERENCE, SweepTable
 
+SETTING_LABELS = {("defense.clusters", "gap"): "our defaults"}
+"""Values of settings that have a name of their own."""
+
 COLOURS = {"worse": "red", "better": "green"}
 """The colours of means that are far from the published number."""
 
@@ -67,11 +70,17 @@ def write_legend(table: SweepTable) -> str:
     published = any(cell.published for line in table.cells for cell in line)
     beside = ", and the published number in brackets" if published else ""
     sentences = (
-        f"Mean ± standard deviation over seeds{per_cent}{beside}.",
+        f"{describe_seeds(table)}{per_cent}{beside}.",
         "; ".join(f"{METRICS[name].short}: {METRICS[name].label}" for name in table.metrics) + ".",
         "Bold: the best realistic approach." if table.best else "",
     )
     return " ".join(filter(None, sentences))
+
+
+def describe_seeds(table: SweepTable) -> str:
+    """Say what a number is taken over: a mean and its spread only if there are several seeds."""
+    spread = any(cell.spread(name) is not None for line in table.cells for cell in line for name in table.metrics)
+    return "Mean ± standard deviation over seeds" if spread else "One seed"
 
 
 def write_terminal_legend(table: SweepTable) -> str:
@@ -87,10 +96,24 @@ def list_row_headings(table: SweepTable) -> list[str]:
     return [path.removesuffix(".name") for path in table.row_names]
 
 
+def list_row_labels(table: SweepTable) -> list[tuple[str, ...]]:
+    """List one text per row and path."""
+    return [tuple(map(name_value, table.row_names, labels)) for labels in table.row_labels]
+
+
 def list_column_labels(table: SweepTable) -> list[tuple[str, ...]]:
     """List one heading per column and path: a name alone, other values with their setting, such as `alpha 0.5`."""
-    kinds = ["" if path.endswith(".name") else f"{path.rpartition('.')[2]} " for path in table.column_names]
-    return [tuple(map("".join, zip(kinds, labels, strict=True))) for labels in table.column_labels]
+    return [tuple(map(_write_heading, table.column_names, labels)) for labels in table.column_labels]
+
+
+def name_value(path: str, label: str) -> str:
+    """Return a setting's value as it is shown: some have a name of their own."""
+    return SETTING_LABELS.get((path, label), label)
+
+
+def _write_heading(path: str, label: str) -> str:
+    is_name = path.endswith(".name") or (path, label) in SETTING_LABELS
+    return name_value(path, label) if is_name else f"{path.rpartition('.')[2]} {label}"
 
 
 def list_column_headings(table: SweepTable) -> list[tuple[str, str]]:

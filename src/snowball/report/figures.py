@@ -48,6 +48,9 @@ DISTANCE_LABELS = {"benign": "both benign", "between": "benign and infected", "i
 MAX_PANELS, MAX_NUMBER = 48, 1e100
 """The most panels of a figure, and the highest number, that are drawn."""
 
+HEAT_TOPS = (0.1, 0.2, 0.5, 1.0)
+"""The shares that the darkest colour of a heat map may stand for; below the first, cells are to look alike."""
+
 MIN_LOG_RATIO = 30
 """The ratio of the longest to the shortest time from which the axis is logarithmic."""
 
@@ -99,6 +102,7 @@ class Figure:
         unit: "%" for fractions, "s" for seconds.
         unfinished: how many of the sweep's runs are missing, because they are not finished or cannot be read.
         logarithmic: the axes that are logarithmic.
+        defenses: whether bars stand for defenses, which have their own colours.
     """
 
     kind: str
@@ -110,6 +114,7 @@ class Figure:
     panels: tuple[Panel, ...]
     unfinished: int = 0
     logarithmic: tuple[Literal["x", "y"], ...] = ()
+    defenses: bool = False
 
 
 Rounds = Callable[[Run], Mapping[int, RoundRecord]]
@@ -157,7 +162,14 @@ def build_figure(sweep: Sweep, faults: list[str] | None = None) -> Figure | None
         panels=panels,
         unfinished=sum(not is_there(run) for run in sweep.runs),
         logarithmic=("y",) if unit == "s" and spec.kind != "heat" and _are_steep(panels) else (),
+        defenses=spec.kind == "bars" and spec.x == ("defense.name",),
     )
+
+
+def find_heat_top(figure: Figure) -> float:
+    """Return the number that the darkest colour of a heat map stands for, the same in all panels."""
+    top = max((number for panel in figure.panels for number in _list_numbers(panel)), default=1.0)
+    return next((share for share in HEAT_TOPS if share >= top), 1.0) if figure.unit == "%" else top or 1.0
 
 
 def _make_reader(faults: list[str] | None) -> Rounds:

@@ -22,6 +22,14 @@ __all__ = ["METRICS", "Metric", "Run", "State", "Sweep", "read_published_numbers
 MAX_SENTENCE_CHARS, MAX_CELLS = 400, 10_000
 """The most characters of a name or a sentence that are shown, and cells of a table."""
 
+PAPER_ORDER = (
+    "summary",
+    *(f"table{number}" for number in (1, 2, 3, 5, 6)),
+    *("curves", "updates", "distances", "poison-ratio", "latent", "vae-size", "vae-training", "time"),
+    *("label-skew", "full", "defaults", "judges", "effort", "dnc-columns"),
+)
+"""The grids without their folder: the headline, the paper's tables and figures in order, then our own checks."""
+
 State = Literal["finished", "unfinished", "failed", "broken", "missing"]
 
 
@@ -82,7 +90,14 @@ def read_sweeps(paths: Iterable[str | Path]) -> tuple[list[Sweep], list[str]]:
         replace(sweep, runs=[read_run(run, failed(sweep.folder), outcome, faults) for run in sweep.runs])
         for sweep in sweeps
     ]
+    sweeps.sort(key=lambda sweep: rank_sweep(sweep.name))
     return sweeps, [escape_text(fault, MAX_SENTENCE_CHARS) for fault in dict.fromkeys(faults)]
+
+
+def rank_sweep(name: str) -> int:
+    """Return a sweep's place in the paper's order; other sweeps follow, in the order in which they are found."""
+    own = name.partition("/")[2]
+    return PAPER_ORDER.index(own) if own in PAPER_ORDER else len(PAPER_ORDER)
 
 
 def find_manifests(paths: Iterable[str | Path]) -> list[Path]:

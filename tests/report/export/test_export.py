@@ -124,11 +124,19 @@ def test_the_legend_says_what_there_is() -> None:
         " Red: over 10 points worse than published; green: over 10 points better."
     )
     bare = replace(GRID, cells=[[cell([0.1])] * 3] * 2, best=frozenset())
-    assert (
-        write_legend(bare)
-        == write_terminal_legend(bare)
-        == f"Mean ± standard deviation over seeds, in per cent. {words}"
-    )
+    assert write_legend(bare) == write_terminal_legend(bare) == f"One seed, in per cent. {words}"
+
+
+def test_the_default_number_of_clusters_is_called_our_defaults() -> None:
+    """In every format that people read; the CSV keeps the setting's value."""
+    columns = replace(GRID, column_names=["defense.clusters"], column_labels=[("gap",), ("11",), ("12",)])
+    rows = replace(GRID, row_names=["defense.clusters"], row_labels=[("gap",), ("11",)])
+    for table in (columns, rows):
+        texts = (format_markdown(table), format_latex(table), printed(table))
+        assert all("our defaults" in text and "gap" not in text for text in texts)
+        assert "gap" in format_csv(table)
+    assert "clusters our defaults" not in format_markdown(columns)
+    assert "clusters 11 BA" in format_markdown(columns)
 
 
 def test_csv_has_a_line_a_number() -> None:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from matplotlib.colors import to_hex
 from sweeps_made import AXES, make_sweep
 
 from snowball.errors import MissingExtra, RunError, SettingError
@@ -16,6 +17,7 @@ from snowball.report import write_exports
 from snowball.report.export.matplotlib import DRAWERS, choose_looks, draw_figure, render_figure, write_static_figures
 from snowball.report.figure_spec import KINDS
 from snowball.report.figures import CODE_LABELS, Figure, Panel, Point, Series, build_figures
+from snowball.report.palette import LOOKS as PALETTE
 from snowball.report.sweeps import Sweep, read_sweeps
 
 
@@ -121,7 +123,8 @@ def test_points_without_a_number_are_not_drawn() -> None:
 
 def test_cells_of_a_heat_map_stand_at_their_names() -> None:
     rows = (Series("32", (Point(1, 0.25), Point(2, 0.5))), Series("64", (Point(2, 0.75),)))
-    (axes,) = draw_figure(made("heat", panels=(Panel("", rows),))).axes
+    axes, legend = draw_figure(made("heat", panels=(Panel("", rows),))).axes
+    assert [label.get_text() for label in legend.get_yticklabels()][-1] == "100%"
     cells = {tuple(map(int, text.get_position())): text.get_text() for text in axes.texts}
     assert cells == {(0, 0): "25.0", (1, 0): "50.0", (0, 1): "–", (1, 1): "75.0"}  # noqa: RUF001
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
@@ -154,9 +157,27 @@ def test_series_look_alike_in_all_panels_and_unlike_each_other() -> None:
     panels = [Panel("", tuple(Series(name, points(0.5)) for name in order)) for order in (names, names[::-1])]
     looks = choose_looks(made("curves", panels=tuple(panels)))
     assert list(looks) == names
-    assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == 15
+    assert len({(look["color"], look["linestyle"], look["marker"]) for look in looks.values()}) == 15
     many = made("curves", panels=(Panel("", tuple(Series(str(number), points(0.5)) for number in range(50))),))
     assert len(choose_looks(many)) == 50
+
+
+def test_a_defense_looks_the_same_in_every_figure() -> None:
+    """Whatever else is in the figure; the page takes its colours from the same palette."""
+    alone = choose_looks(made("curves", panels=(Panel("", (Series("krum", points(0.5)),)),)))
+    among = choose_looks(made("curves", panels=(Panel("", tuple(Series(name, points(0.5)) for name in PALETTE)),)))
+    assert alone["krum"] == among["krum"]
+    assert (among["snowball"]["color"], among["snowball"]["linestyle"]) == ("#009e73", "-")
+    assert [name for name, look in among.items() if look["linestyle"] == "-"] == ["snowball"]
+    figure = made("bars", panels=(bars(krum=0.1, snowball=0.5),), defenses=True)
+    assert to_hex(draw_figure(figure).axes[0].patches[1].get_facecolor()) == "#009e73"
+
+
+def test_a_line_between_settings_of_one_defense_keeps_its_colour() -> None:
+    panel = Panel("", tuple(Series(f"krum, {share}", points(0.5)) for share in (0.1, 0.3)))
+    first, second = choose_looks(made("lines", panels=(panel,))).values()
+    assert first["color"] == second["color"]
+    assert first["marker"] != second["marker"]
 
 
 @pytest.mark.parametrize(("count", "inches"), [(1, 3.3), (2, 3.3), (3, 7.0), (4, 3.3), (7, 7.0)])
@@ -164,6 +185,13 @@ def test_matplotlib_are_as_wide_as_a_column_or_a_page(count: int, inches: float)
     drawing = draw_figure(made("curves", panels=made("curves").panels * count))
     assert drawing.get_size_inches()[0] == inches
     assert len(drawing.axes) == count
+
+
+@pytest.mark.parametrize("kind", ["curves", "distances"])
+def test_panels_side_by_side_show_the_same_rounds_and_numbers(kind: str) -> None:
+    panels = (Panel("", (Series("a", points(0.5, 0.6)),)), Panel("", (Series("a", points(0.1, 0.2, 0.3)),)))
+    first, second = draw_figure(made(kind, panels=panels)).axes
+    assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
 
 
 def test_panels_that_share_an_axis_show_all_their_numbers() -> None:

@@ -308,7 +308,7 @@ def test_the_page_says_who_was_dropped_and_why_the_model_stays() -> None:
     """The script's own functions, without a browser around them."""
     facts = {"order": [0, None, 1, -1], "margin": [None, None, 0.5, None], "score": [None, None, 2.0, 1.0]}
     record = {
-        "round": 1, "participants": ["a", "b", "c", "d"], "malicious": [False, True, False, False],
+        "round": 1, "participants": ["a", "b", "c", "d"], "malicious": [False, True, False, True],
         "elected": [True, False, True, False], "main_accuracy": 0.5, "backdoor_accuracy": None,
         "false_positive_rate": 0.0, "false_negative_rate": 0.25, "seconds": {}, "distances": None,
         "facts": {**facts, "votes": [3.0, None, 2.0, 1.0]}, "map": [[1, 0], None, [2, 0], [3, 0]],
@@ -322,7 +322,7 @@ def test_the_page_says_who_was_dropped_and_why_the_model_stays() -> None:
     )
     seen = json.loads(run.stdout)
     assert seen["words"].endswith(" Dropped: b (not-finite). The model stays as it was: too few.")
-    assert "the first left out, d," in seen["led"]
+    assert seen["led"] == "By score, the first infected, d, stood 1 before the last elected, c."
     assert seen["points"] == [3, 1, 2]
     assert ["dropped: not-finite", "b", "◆ infected"] in [row[:3] for row in seen["picks"]]
     assert seen["fate"] == "infected, dropped: not-finite"

@@ -176,11 +176,11 @@ def test_a_run_that_cannot_be_read_is_a_fault_beside_others_and_an_error_alone(t
 def test_rows_are_sorted_by_numbers_and_show_only_places_that_differ(tmp_path: Path) -> None:
     make_sweep(tmp_path, {"seed": [1]})
     entries = build_run_index(find_runs([tmp_path]), [])
-    assert [column.header for column in build_columns(entries)[:2]] == ["Defense", "Rounds"]
+    assert [column.header for column in build_columns(entries)[:2]] == ["Defense", "Backdoor, last"]
     assert build_columns(entries)[-1].keys == tuple(entry.row.seconds for entry in entries)
     make_sweep(tmp_path, {"seed": [2], "attack.name": ["dba"]})
     headers = [column.header for column in build_columns(build_run_index(find_runs([tmp_path]), []))[:4]]
-    assert headers == ["Attack", "Seed", "Defense", "Rounds"]
+    assert headers == ["Attack", "Seed", "Defense", "Backdoor, last"]
 
 
 def test_many_runs_get_a_search_and_few_do_not(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from snowball.report.cell_text import (
     list_column_labels,
     list_columns,
     list_row_headings,
+    list_row_labels,
     write_legend,
 )
 from snowball.report.runs import ABSENT
@@ -77,8 +78,8 @@ def _format_heads(table: SweepTable) -> Iterator[str]:
 
 def _format_rows(table: SweepTable) -> Iterator[str]:
     """Yield one line per row, with space where the first of several labels changes."""
-    former = table.row_labels[0][0]
-    for labels, line in zip(table.row_labels, format_cells(table), strict=True):
+    former = list_row_labels(table)[0][0]
+    for labels, line in zip(list_row_labels(table), format_cells(table), strict=True):
         if len(labels) > 1 and labels[0] != former:
             yield r"\addlinespace"
         former = labels[0]

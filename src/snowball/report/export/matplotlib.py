@@ -1,9 +1,10 @@
 """The figures of sweeps as static images, for papers and slides: the same numbers give the same bytes."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from itertools import cycle, product, zip_longest
+from itertools import zip_longest
 from math import ceil, floor, isnan, log10, nan
 from pathlib import Path
 from textwrap import fill
@@ -15,7 +16,8 @@ from snowball.errors import MissingExtra, SettingError
 from snowball.records.files import make_folder, write_bytes
 from snowball.report.audit import escape_text
 from snowball.report.export.write import choose_file_names
-from snowball.report.figures import Figure, Panel, Series
+from snowball.report.figures import Figure, Panel, Series, find_heat_top
+from snowball.report.palette import BENIGN, BETWEEN, HEAT, INFECTED, TONES, choose_look
 from snowball.report.runs import ABSENT
 from snowball.report.sweeps import Sweep
 
@@ -23,6 +25,7 @@ try:
     from matplotlib import style
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
     from matplotlib.ticker import (
@@ -46,36 +49,40 @@ COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
 PANEL_INCHES, BAR_INCHES, LEGEND_LINE_INCHES = 1.9, 0.14, 0.14
 """The heights of a panel, of a bar, and of a line of the legend."""
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito's colours, which people with colour blindness can tell apart; yellow is too faint on white."""
+PAINTS = {tone: light for tone, (light, _) in TONES.items()}
+"""The colours on white."""
 
-DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)))
-MARKERS = "osD^vPX"
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dash": (0, (4, 1.5)),
+    "dot": (0, (1, 1)),
+    "dashdot": (0, (4, 1.2, 1, 1.2)),
+    "longdash": (0, (8, 2)),
+    "longdashdot": (0, (8, 1.5, 1.5, 1.5)),
+}
+MARKERS = "os^vPX*"
 BLACK, GREY = "#000000", "#777777"
-HEAT_COLOURS = "cividis"
+HEAT_COLOURS = LinearSegmentedColormap.from_list("heat", [light for light, _ in HEAT.values()])
 MAX_TICKS, CROWDED_POINTS = 8, 150
 MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
 """The most characters of a title, a name and a tick label that are shown, and characters of a title per inch."""
 
-BAR_LOOK: Look = {"color": COLOURS[0], "height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
+BAR_LOOK: Look = {"height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
 
 LOOKS: dict[str, Look] = {
-    "snowball": {"color": COLOURS[1], "linewidth": 1.8, "zorder": 3},
-    "ideal": {"color": GREY, "linestyle": DASHES[1]},
-    "fedavg": {"color": GREY, "linestyle": DASHES[2]},
-    "benign": {"color": COLOURS[0], "marker": "o"},
-    "benign, elected": {"color": COLOURS[0], "marker": "o"},
-    "benign, left out": {"color": COLOURS[0], "marker": "o", "markerfacecolor": "none"},
+    "benign": {"color": PAINTS[BENIGN], "marker": "o"},
+    "benign, elected": {"color": PAINTS[BENIGN], "marker": "o"},
+    "benign, left out": {"color": PAINTS[BENIGN], "marker": "o", "markerfacecolor": "none"},
     "learned": {"color": BLACK, "marker": "x", "zorder": 3},
-    "infected": {"color": COLOURS[1], "marker": "^"},
-    "infected, elected": {"color": COLOURS[1], "marker": "^"},
-    "infected, left out": {"color": COLOURS[1], "marker": "^", "markerfacecolor": "none"},
-    "both benign": {"color": COLOURS[0]},
-    "benign and infected": {"color": COLOURS[3], "linestyle": DASHES[1]},
-    "both infected": {"color": COLOURS[1], "linestyle": DASHES[2]},
+    "infected": {"color": PAINTS[INFECTED], "marker": "D"},
+    "infected, elected": {"color": PAINTS[INFECTED], "marker": "D"},
+    "infected, left out": {"color": PAINTS[INFECTED], "marker": "D", "markerfacecolor": "none"},
+    "both benign": {"color": PAINTS[BENIGN]},
+    "benign and infected": {"color": PAINTS[BETWEEN], "linestyle": DASHES["dash"]},
+    "both infected": {"color": PAINTS[INFECTED], "linestyle": DASHES["dot"]},
 }
-"""The looks of series that have the same meaning in every figure; others take the next colour."""
+"""The looks of series that are no defenses and have the same meaning in every figure."""
 
 STYLE: dict[str, Any] = {
     "figure.constrained_layout.use": True,
@@ -152,6 +159,8 @@ def draw_figure(figure: Figure) -> Drawing:
                 break_on_hyphens=False,
             )
         )
+    if figure.kind in ("curves", "distances"):
+        _align_rounds(drawing.axes)
     if figure.unit == "%" and figure.kind in ("lines", "curves"):
         low, high = places[0, 0].get_ylim()  # all panels share it
         places[0, 0].set_ylim(max(low, -0.02), min(high, 1.02))
@@ -161,22 +170,33 @@ def draw_figure(figure: Figure) -> Drawing:
     return drawing
 
 
+def _align_rounds(panels: Sequence[Axes]) -> None:
+    """Show the same rounds in all panels."""
+    limits = [axes.get_xlim() for axes in panels]
+    for axes in panels:
+        axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
 def _is_shared(figure: Figure) -> bool:
     """Whether the y axes of all panels show the same metric, or the same names."""
     frames = {
         repr([(line.name, [point.x for point in line.points]) for line in panel.series]) for panel in figure.panels
     }
-    return figure.kind in ("lines", "curves") or (figure.kind in ("bars", "heat") and len(frames) == 1)
+    return figure.kind in ("lines", "curves", "distances") or (figure.kind in ("bars", "heat") and len(frames) == 1)
 
 
 def choose_looks(figure: Figure) -> dict[str, Look]:
-    """Choose the look of each series, the same in every panel."""
+    """Choose the look of each series, the same in every panel; markers tell those of the same colour apart."""
     names = dict.fromkeys(series.name for panel in figure.panels for series in panel.series)
-    taken = {LOOKS[name]["color"] for name in names if name in LOOKS}
-    free = product(DASHES, [colour for colour in COLOURS if colour not in taken])
-    others = ({"color": colour, "linestyle": dash} for dash, colour in cycle(free))
-    markers = cycle(MARKERS)
-    return {name: {"marker": next(markers), **(LOOKS.get(name) or next(others))} for name in names}
+    looks, alike = {}, Counter[tuple[str, str]]()
+    for name in names:
+        own = choose_look(name)
+        marker = MARKERS[alike[own.tone, own.dash] % len(MARKERS)]
+        alike[own.tone, own.dash] += name not in LOOKS
+        heavy = {"linewidth": 1.8, "zorder": 3} if own.dash == "solid" else {}
+        line = {"marker": marker, "color": PAINTS[own.tone], "linestyle": DASHES[own.dash], **heavy}
+        looks[name] = {"marker": marker} | LOOKS[name] if name in LOOKS else line
+    return looks
 
 
 def _draw_lines(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
@@ -195,7 +215,7 @@ def _draw_lines(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Lo
 def _draw_curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     for series in panel.series:
         x, y, spread = _split_points(series)
-        look = looks[series.name] | ({"marker": ""} if len(x) > 1 else {})
+        look = looks[series.name] | _thin_markers(looks[series.name], len(x))
         axes.plot(x, y, **look)
         if any(spread):
             low, high = ([mean + sign * each for mean, each in zip(y, spread, strict=True)] for sign in (-1, 1))
@@ -206,11 +226,20 @@ def _draw_curves(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, L
     _scale_axes(axes, figure)
 
 
+def _thin_markers(look: Look, points: int) -> Look:
+    """Leave out the markers of a curve, or keep a few if another curve has the same colour and dashes."""
+    if points < 2:
+        return {}
+    return {"marker": ""} if look["marker"] == MARKERS[0] else {"markevery": ceil(points / 8)}
+
+
 def _draw_bars(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:
     """Draw horizontal bars, so that names can be read."""
     points = [point for series in panel.series for point in series.points]
     numbers = [nan if point.y is None else point.y for point in points]
-    axes.barh(range(len(points)), numbers, xerr=[point.spread or 0 for point in points], **BAR_LOOK)
+    tones = [choose_look(str(point.x)).tone if figure.defenses else "plain" for point in points]
+    spreads = [point.spread or 0 for point in points]
+    axes.barh(range(len(points)), numbers, xerr=spreads, color=[PAINTS[tone] for tone in tones], **BAR_LOOK)
     for place, point in enumerate(points):
         if point.y is not None:
             words = f"{point.y:.1%}" if figure.unit == "%" else f"{point.y:.2g}"
@@ -235,15 +264,23 @@ def _draw_heat(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Loo
     values = list(dict.fromkeys(point.x for series in panel.series for point in series.points))
     cells = [{point.x: point.y for point in series.points} for series in panel.series]
     numbers = [[nan if (number := row.get(value)) is None else number for value in values] for row in cells]
-    every = [point.y for each in figure.panels for series in each.series for point in series.points if point.y]
-    top = 1.0 if figure.unit == "%" else max(every, default=1.0)
-    axes.imshow(numbers, HEAT_COLOURS, aspect="auto", vmin=0, vmax=top, origin="lower")
+    top = find_heat_top(figure)
+    image = axes.imshow(numbers, HEAT_COLOURS, aspect="auto", vmin=0, vmax=top, origin="lower")
     for (row, column), number in np.ndenumerate(numbers):
         words = ABSENT if isnan(number) else f"{100 * number:.1f}" if figure.unit == "%" else f"{number:.2g}"
-        axes.text(column, row, words, ha="center", va="center", color="white" if number < top / 2 else BLACK)
+        axes.text(column, row, words, ha="center", va="center", color="white" if number > 0.65 * top else BLACK)
     axes.set_xticks(range(len(values)), [escape_text(_format_tick(value), MAX_TICK_CHARS) for value in values])
     axes.set_yticks(range(len(cells)), [escape_text(series.name, MAX_TICK_CHARS) for series in panel.series])
     axes.grid(visible=False)
+    _separate_cells(axes, len(cells), len(values))
+    axes.figure.colorbar(image, ax=axes, format=PercentFormatter(1, 0) if figure.unit == "%" else None, shrink=0.9)
+
+
+def _separate_cells(axes: Axes, rows: int, columns: int) -> None:
+    """Draw white lines between the cells of a heat map."""
+    axes.set_xticks([place - 0.5 for place in range(1, columns)], minor=True)
+    axes.set_yticks([place - 0.5 for place in range(1, rows)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
 
 
 def _draw_scatter(axes: Axes, panel: Panel, figure: Figure, looks: Mapping[str, Look]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from snowball.report.cell_text import CellText, format_cells, list_column_headings, list_row_headings
+from snowball.report.cell_text import CellText, format_cells, list_column_headings, list_row_headings, list_row_labels
 from snowball.report.tables import SweepTable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def build_terminal_tables(table: SweepTable, width: int) -> Iterator["Table"]:
     left = len(table.row_names)
     for fitting in _fit_columns(table, lines, width):
         result = Table(*(Column(Text(head)) for head in [*heads[:left], *(heads[left + column] for column in fitting)]))
-        for labels, line in zip(table.row_labels, lines, strict=True):
+        for labels, line in zip(list_row_labels(table), lines, strict=True):
             result.add_row(*map(Text, labels), *(_style_cell(line[column]) for column in fitting))
         yield result
 
@@ -34,7 +34,7 @@ def _fit_columns(table: SweepTable, lines: Sequence[Sequence[CellText]], width: 
     """Yield ranges of columns that fit next to the row labels: at least one column, with all its metrics together."""
     texts = zip(list_column_headings(table), *([(entry.text(),) for entry in line] for line in lines), strict=True)
     widths = [max(len(text) for group in column for text in group) + EDGE_CHARS for column in texts]
-    labels = zip(list_row_headings(table), *table.row_labels, strict=True)
+    labels = zip(list_row_headings(table), *list_row_labels(table), strict=True)
     room = width - 1 - sum(max(map(len, column)) + EDGE_CHARS for column in labels)
     start, step = 0, len(table.metrics)
     for end in range(step, len(widths) + 1, step):

@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from snowball.records.files import replace_non_finite, write_bytes
+from snowball.report.palette import write_palette_css
 
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
@@ -37,7 +38,7 @@ def write_page(
     text = environment.from_string(template).render(
         values,
         data=Markup(encode_json(data)),
-        style=Markup("\n".join(styles)),
+        style=Markup("\n".join([write_palette_css(), *styles])),
         scripts=list(map(Markup, scripts)),
         library=pack_text(library),
         policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),

@@ -12,10 +12,16 @@ from snowball.report.prose import write_headline, write_prose
 from snowball.report.sweeps import Sweep
 from snowball.report.triggers import build_trigger_figures as trigger_figures
 from snowball.report.web.html import bundle_scripts, encode_json, pack_text, read_asset, write_page
-from snowball.report.web.run_index import MAX_OPEN_RUNS, IndexedRun, build_columns, build_run_index
+from snowball.report.web.run_index import (
+    MAX_OPEN_RUNS,
+    IndexedRun,
+    build_columns,
+    build_run_index,
+    describe_target_shares,
+)
 from snowball.report.web.sweep_figures import build_figure_payload
 from snowball.report.web.sweep_prose import write_paper_headline, write_paper_prose
-from snowball.report.web.sweep_tables import build_paper_table
+from snowball.report.web.sweep_tables import PaperTable, build_paper_table
 
 SCRIPTS = (
     "unpack.js",
@@ -23,6 +29,7 @@ SCRIPTS = (
     "curves.js",
     "elections.js",
     "participants.js",
+    "clients.js",
     "runs.js",
     "search.js",
     "cells.js",
@@ -59,7 +66,7 @@ def write_html(
         read_asset("page.html.j2"),
         [read_asset("page.css"), read_asset("runs.css"), read_asset("paper.css")],
         [bundle_scripts(*SCRIPTS)],
-        {"runs": [entry.plain() for entry in entries]},
+        {"runs": [entry.plain() for entry in entries], "first": _choose_first(tables)},
         get_plotlyjs(),
         headline=write_paper_headline(tables, len(drawn), len(rows)) if sweeps else write_headline(rows),
         story=write_paper_prose(tables, sweeps, rows) if sweeps else write_prose(rows),
@@ -70,10 +77,17 @@ def write_html(
         faults=list(dict.fromkeys(faults or ())),
         entries=entries,
         columns=build_columns(entries),
+        design=describe_target_shares(entries),
         many=len(entries) > MAX_OPEN_RUNS or bool(sweeps),  # numbers in a table link to runs, and back
         triggers=trigger_figures(shown),
         loaded=describe_data(shown),
     )
+
+
+def _choose_first(tables: Sequence[PaperTable]) -> int:
+    """Return the index of the run whose peers the curves show first: one of the first column of the first table."""
+    boxes = (boxes[0] for table in tables for _, boxes in table.rows if boxes)
+    return next((box.runs[0] for box in boxes if box.runs), 0)
 
 
 def _compare_with_paper(entries: Sequence[IndexedRun], sweeps: Sequence[Sweep]) -> list[Difference]:

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from snowball.records.run import RunFolder
 from snowball.report.outcomes import Outcome, judge_rows
-from snowball.report.prose import describe_outcome
+from snowball.report.palette import choose_look
+from snowball.report.prose import describe_outcome, join_names
 from snowball.report.runs import ABSENT, COLUMNS, Row, build_row, choose_run_names, note_faults, read_setting_name
 from snowball.report.web.html import round_numbers
 from snowball.report.web.run_payload import pack_run
@@ -43,10 +44,20 @@ class IndexedRun:
         """The link that opens this run."""
         return build_address(self.row.name)
 
+    @property
+    def target_share(self) -> float | None:
+        """The share of the updates of a round that the defense elects by design; None if it has no such share."""
+        defense = self.folder.run.get("settings", {}).get("defense")
+        share = defense.get("target_share") if isinstance(defense, dict) else None
+        return share if isinstance(share, float) and 0 < share < 1 else None
+
     def plain(self) -> dict[str, Any]:
         """Return the data that the page's script has before the run is opened."""
+        look = choose_look(self.row.defense)
         return {
             "name": self.row.name,
+            "tone": look.tone,
+            "dash": look.dash,
             "data": self.data,
             "attack": self.attack,
             "defense": self.row.defense,
@@ -56,6 +67,7 @@ class IndexedRun:
             "outcome": self.outcome,
             "verdict": describe_outcome(self.row, self.judged),
             "finished": self.row.finished,
+            "target": self.target_share,
             "main": round_numbers(self.row.best_main_accuracy),
             "backdoor": round_numbers(self.row.best_backdoor_accuracy),
         }
@@ -100,6 +112,19 @@ SETTING_COLUMNS: dict[str, Callable[[IndexedRun], str]] = {
 VERDICT_COLUMN = "Backdoor, last"
 """The column that shows whether the model has learned the backdoor."""
 
+HEADERS = (
+    VERDICT_COLUMN,
+    "Main accuracy, last",
+    "Infected elected",
+    "Benign left out",
+    "Backdoor, that round",
+    "Main accuracy, best",
+    "Best round",
+    "Rounds",
+    "Time",
+)
+"""The columns of numbers, the most important first: a phone shows few of them."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -130,12 +155,33 @@ class Column:
 def build_columns(entries: Sequence[IndexedRun]) -> list[Column]:
     """Build the columns of the table of runs, except their names."""
     settings = [Column(header, tuple(map(show, entries)), header == "Seed") for header, show in SETTING_COLUMNS.items()]
-    return [column for column in settings if len(set(column.cells)) > 1] + [
-        Column(
-            header,
-            tuple(show(entry.row) for entry in entries),
-            header != "Defense",
-            tuple(entry.row.seconds for entry in entries) if header == "Time" else (),
-        )
-        for header, show in list(COLUMNS.items())[1:]
+    defense = Column("Defense", tuple(entry.row.defense for entry in entries), numeric=False)
+    is_named = all(entry.row.defense == entry.row.name for entry in entries)
+    return [
+        *(column for column in settings if len(set(column.cells)) > 1),
+        *(() if is_named else (defense,)),
+        *(
+            Column(
+                header,
+                tuple(COLUMNS[header](entry.row) for entry in entries),
+                keys=tuple(entry.row.seconds for entry in entries) if header == "Time" else (),
+            )
+            for header in HEADERS
+        ),
     ]
+
+
+def describe_target_shares(entries: Sequence[IndexedRun]) -> str:
+    """Explain the benign updates left out by defenses that elect a fixed share; empty if there are none."""
+    shares: dict[str, list[float]] = {}
+    for entry in entries:
+        if entry.target_share is not None:
+            shares.setdefault(entry.row.defense, []).append(100 * entry.target_share)
+    if not shares:
+        return ""
+    ends = {name: dict.fromkeys((min(own), max(own))) for name, own in shares.items()}
+    designs = [f"{name} {' to '.join(f'{end:.3g}' for end in own)}%" for name, own in ends.items()]
+    return (
+        f"Benign left out: by design, some defenses elect only a share of the updates ({join_names(designs)}). "
+        "They leave out benign ones too, without accusing them."
+    )

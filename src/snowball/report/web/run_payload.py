@@ -6,6 +6,8 @@ from typing import Any
 
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunInfo
+from snowball.report.audit import CHARGE_FACT, MAX_CHARGE_CHARS
+from snowball.report.clients import ClientSummary, is_column, summarise_clients
 from snowball.report.runs import STAGES
 from snowball.report.web.html import pack_text, round_numbers
 
@@ -23,7 +25,17 @@ def pack_run(run: RunInfo, records: Sequence[RoundRecord]) -> str:
 
 def build_run_payload(run: RunInfo, records: Sequence[RoundRecord]) -> dict[str, Any]:
     """Build the data of a run that the page draws."""
-    return {"rounds": [_build_round(record) for record in records], "settings": _format_settings(run)}
+    return {
+        "rounds": [_build_round(record) for record in records],
+        "clients": [_build_client(summary) for summary in summarise_clients(records)],
+        "settings": _format_settings(run),
+    }
+
+
+def _build_client(summary: ClientSummary) -> list[str | int]:
+    """Build a line of the table of clients."""
+    counts = (summary.infected, summary.rounds, summary.elected, summary.left_out, summary.infected_elected)
+    return [summary.client, *counts, summary.reason]
 
 
 def _build_round(record: RoundRecord) -> dict[str, Any]:
@@ -41,6 +53,7 @@ def _build_round(record: RoundRecord) -> dict[str, Any]:
         "map": round_numbers(record["map"], DIGITS),
         "columns": columns,
         "numbers": numbers,
+        "charge": charge[:MAX_CHARGE_CHARS] if isinstance(charge := record["facts"].get(CHARGE_FACT), str) else "",
         "dropped": record.get("dropped", {}),
         "kept": record.get("kept"),
     }
@@ -51,21 +64,13 @@ def _split_facts(record: RoundRecord) -> tuple[dict[str, list[Any]], dict[str, f
     names = [name for name in record["facts"] if not name.startswith("seconds.")]
     names = sorted(names, key=lambda name: ("." in name, name))  # facts of one layer have dotted names and come last
     facts = {name: record["facts"][name] for name in names}
-    columns = {name: fact for name, fact in facts.items() if _is_column(fact, len(record["participants"]))}
+    columns = {name: fact for name, fact in facts.items() if is_column(fact, len(record["participants"]))}
     numbers = {name: fact for name, fact in facts.items() if isinstance(fact, int | float)}
     return _shorten_facts(columns), _shorten_facts(numbers)
 
 
 def _shorten_facts(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: round_numbers(fact, DIGITS) for name, fact in list(facts.items())[:MAX_FACTS]}
-
-
-def _is_column(fact: Any, length: int) -> bool:
-    return (
-        isinstance(fact, list)
-        and len(fact) == length
-        and all(entry is None or isinstance(entry, int | float) for entry in fact)
-    )
 
 
 def _format_settings(run: RunInfo) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from snowball.report.cell_text import format_metric
+from snowball.report.cell_text import describe_seeds, format_metric, list_row_labels, name_value
 from snowball.report.run_metrics import METRICS, Metric
 from snowball.report.sweeps import Sweep, read_published_numbers
 from snowball.report.tables import MAX_DIFFERENCE, Cell, SweepTable, build_sweep_table
@@ -62,6 +62,7 @@ class PaperTable:
     Attributes:
         heads: lines of headings, each with its setting.
         corner: the settings of the rows.
+        seeds: what the numbers are taken over.
         source: the source of the published numbers.
         compared: how many numbers are "alike", "worse" or "better" than the published ones.
     """
@@ -71,6 +72,7 @@ class PaperTable:
     corner: str
     metrics: tuple[Metric, ...]
     rows: tuple[tuple[str, tuple[Box, ...]], ...]
+    seeds: str
     source: str
     compared: Counter[str]
 
@@ -93,8 +95,9 @@ def build_paper_table(sweep: Sweep, indices: Mapping[Path, int]) -> PaperTable |
         metrics=tuple(METRICS[name] for name in table.metrics),
         rows=tuple(
             (", ".join(labels), tuple(_build_box(table, row, column, found) for column in range(len(table.cells[row]))))
-            for row, labels in enumerate(table.row_labels)
+            for row, labels in enumerate(list_row_labels(table))
         ),
+        seeds=describe_seeds(table),
         source=read_published_numbers()[sweep.published]["source"] if sweep.published else "",
         compared=Counter(
             word for line in table.cells for cell in line for name in table.metrics if (word := cell.compared(name))
@@ -107,7 +110,9 @@ def _build_heads(table: SweepTable) -> tuple[tuple[str, tuple[Head, ...]], ...]:
     lines = []
     for level, name in enumerate(table.column_names):
         alike = Counter(labels[: level + 1] for labels in table.column_labels)
-        heads = tuple(Head(labels[level], len(table.metrics) * count) for labels, count in alike.items())
+        heads = tuple(
+            Head(name_value(name, labels[level]), len(table.metrics) * count) for labels, count in alike.items()
+        )
         lines.append((_shorten_path(name), heads))
     return tuple(lines)
 

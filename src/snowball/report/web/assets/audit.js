@@ -161,7 +161,7 @@
   function paint() {
     const dark = chosen.theme ? chosen.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     document.documentElement.dataset.theme = dark ? "dark" : "light";
-    find("theme").setAttribute("aria-pressed", String(dark));
+    find("theme").textContent = `Switch to ${dark ? "light" : "dark"} colours`;
   }
 
   function show() {

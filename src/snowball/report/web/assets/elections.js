@@ -91,7 +91,7 @@ function drawGrid() {
     hovertemplate: "%{text}<extra></extra>", hoverongaps: false,
   };
   const extra = {
-    xaxis: roundAxis(numbered()), yaxis: axis({ autorange: "reversed", showticklabels: false, showgrid: false, title: "participants" }),
+    xaxis: roundAxis(numbered(), 0.5), yaxis: axis({ autorange: "reversed", showticklabels: false, showgrid: false, title: "participants" }),
     margin: { l: 28, r: 12, t: 8, b: 44 }, shapes: [frame()],
   };
   const infected = run().rounds.reduce((sum, entry) => sum + count(entry, [0]), 0);
@@ -107,7 +107,9 @@ function drawRates() {
     marker: { size: 9, color: colour(tone) }, hovertemplate: `round %{x}, ${words}: %{y:.1%}<extra></extra>`,
   }));
   const yaxis = axis({ range: [-0.02, 1.02], tickformat: ".0%", nticks: 5 });
-  draw(find("rates"), traces, { xaxis: roundAxis(numbered()), yaxis, shapes: [marker()] }, "Infected elected and benign left out over rounds.");
+  const { target, defense } = runs[chosen.run];
+  find("rates-note").textContent = target === null ? "" : `By design, ${defense} elects ${digits(100 * target)}% of the updates; those left out are not accused.`;
+  draw(find("rates"), traces, { xaxis: roundAxis(numbered(), 0.5), yaxis, shapes: [marker()] }, "Infected elected and benign left out over rounds.");
 }
 
 function drawSeconds() {
@@ -115,18 +117,23 @@ function drawSeconds() {
     type: "bar", x: numbered(), y: run().rounds.map((entry) => entry.seconds[index]),
     marker: { color: colour(stage) }, hovertemplate: `round %{x}, ${stage}: %{y:.3s} s<extra></extra>`,
   }));
-  draw(find("seconds"), traces, { barmode: "stack", bargap: 0.25, xaxis: roundAxis(numbered()), yaxis: axis({ nticks: 5, rangemode: "tozero" }) },
+  draw(find("seconds"), traces, { barmode: "stack", bargap: 0.25, xaxis: roundAxis(numbered(), 0.5), yaxis: axis({ nticks: 5, rangemode: "tozero" }) },
     "Seconds of training, defense and evaluation in each round.");
 }
 
 function drawMargins() {
   const leads = run().rounds.map((entry) => lead(entry));
-  if (leads.every((each) => !each)) return nothing(find("margins"), "Nobody was left out, or the record has no number to compare.");
-  const trace = {
-    x: numbered(), y: leads.map((each) => each && each.share), mode: leads.length > 1 ? "lines" : "markers",
-    line: { color: colour("defense"), width: 2 }, marker: { size: 6, color: colour("defense") },
-    text: leads.map((each) => (each ? plain(`${digits(each.value)} by ${each.by}`) : "")), hovertemplate: "round %{x}: %{text}<extra></extra>",
+  if (leads.every((each) => !each)) return nothing(find("margins"), "No round has an infected update and a number to compare.");
+  const { tone } = runs[chosen.run], infected = run().rounds.filter((_, index) => leads[index] && leads[index].failed);
+  const margin = {
+    x: numbered(), y: leads.map((each) => (each && !each.failed ? each.share : null)), mode: "lines+markers",
+    line: { color: colour(tone), width: 2 }, marker: { size: 5, color: colour(tone) },
+    text: leads.map((each) => (each && !each.failed ? plain(`${digits(each.value)} by ${each.by}`) : "")), hovertemplate: "round %{x}: %{text}<extra></extra>",
+  };
+  const failed = {
+    x: infected.map((entry) => entry.round), y: infected.map(() => 0), mode: "markers", marker: { symbol: "diamond", size: 10, color: colour("infected") },
+    hovertemplate: "round %{x}: an infected update was elected<extra></extra>",
   };
   const yaxis = axis({ tickformat: ".2~%", nticks: 5, rangemode: "tozero", zeroline: true, zerolinecolor: colour("rule") });
-  return draw(find("margins"), [trace], { xaxis: roundAxis(numbered()), yaxis, shapes: [marker()] }, "How far the last elected led the first left out, over rounds.");
+  return draw(find("margins"), [margin, failed], { xaxis: roundAxis(numbered(), 0.5), yaxis, shapes: [marker()] }, "How far the first infected update stood behind the last elected one, over rounds.");
 }

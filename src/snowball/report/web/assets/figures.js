@@ -1,9 +1,17 @@
 // The sweeps' figures, each of several panels that share a key; a mark leads to the runs behind it.
-const apart3 = { "both benign": "benign", "benign and infected": "evaluate", "both infected": "infected" };
+const pairLooks = {
+  "both benign": { tone: "benign", dash: "solid" }, "benign and infected": { tone: "between", dash: "dash" }, "both infected": { tone: "infected", dash: "dot" },
+};
 let figures = [];
 
-// The namesake comes first, so that its line is whole.
+// The namesake comes first.
 const seriesNames = (figure) => [...new Set(figure.panels.flatMap((panel) => panel.series.map((series) => series.name)))].sort((one, other) => (other === "snowball") - (one === "snowball"));
+
+function seriesLooks(figure) {
+  const names = seriesNames(figure), all = figure.panels.flatMap((panel) => panel.series);
+  const looks = looksOf(names.map((name) => (figure.kind === "distances" && pairLooks[name]) || all.find((series) => series.name === name)));
+  return new Map(names.map((name, index) => [name, looks[index]]));
+}
 const inUnit = (figure, value) => (value === null ? "–" : figure.unit === "%" ? percent(value) : `${digits(value)}${figure.unit && ` ${figure.unit}`}`);
 const isNamed = (values) => values.some((value) => typeof value === "string");
 
@@ -22,12 +30,18 @@ function decades(figure) {
   return [low, high + 0.05 * (high - low)];
 }
 
-function valueAxis(figure, title, values) {
-  const known = values.filter((value) => value !== null);
-  return axis({
-    title, tickformat: figure.unit === "%" ? ".2~%" : "", nticks: 6,
-    ...(figure.logarithmic.includes("y") ? { type: "log" } : { rangemode: Math.min(...known) > 0.5 ? "normal" : "nonnegative" }),
-  });
+// All panels of a figure show the same range, so that they can be compared.
+function sharedRange(figure) {
+  const series = figure.panels.flatMap((panel) => panel.series);
+  const known = series.flatMap(({ y, spread }) => y.flatMap((value, index) => (value === null ? [] : [value - spread[index], value + spread[index]])));
+  const room = 0.05 * (Math.max(...known) - Math.min(...known)) || 0.05;
+  const low = Math.min(...known) > 0.5 && figure.unit === "%" ? Math.min(...known) - room : 0, high = Math.max(...known) + room;
+  return figure.unit === "%" ? [Math.max(low, 0) - (low > 0 ? 0 : 0.02 * high), Math.min(high, 1.02)] : [low, high];
+}
+
+function valueAxis(figure, title) {
+  const range = figure.logarithmic.includes("y") ? { type: "log" } : { range: sharedRange(figure) };
+  return axis({ title, tickformat: figure.unit === "%" ? ".2~%" : "", nticks: 6, ...range });
 }
 
 function settingAxis(figure, values) {
@@ -44,26 +58,26 @@ function settingAxis(figure, values) {
 const hover = (figure, series) => ({ text: series.x.map((_, index) => pointWords(figure, series, index)), hovertemplate: "%{text}<extra></extra>", customdata: series.runs });
 const whiskers = (series, color) => ({ type: "data", array: series.spread.map((each) => each ?? 0), color, thickness: 1.2, width: 3 });
 
-function lines(figure, panel, names) {
-  const overRounds = figure.kind !== "lines";
+function lines(figure, panel) {
+  const overRounds = figure.kind !== "lines", looks = seriesLooks(figure);
   const traces = panel.series.map((series) => {
-    const look = figure.kind === "distances" ? { color: colour(apart3[series.name]), dash: dashes[Object.keys(apart3).indexOf(series.name)], width: 2.5 } : line(names.indexOf(series.name));
+    const look = looks.get(series.name), bare = overRounds && series.x.length > 1 && !look.marked;
     return {
-      ...hover(figure, series), x: series.x, y: series.y, mode: overRounds && series.x.length > 1 ? "lines" : "lines+markers",
-      line: look, marker: { size: 8, color: look.color }, ...(overRounds ? {} : { error_y: whiskers(series, look.color) }),
+      ...hover(figure, series), x: series.x, y: series.y, mode: bare ? "lines" : "lines+markers",
+      line: stroke(look), marker: marks(look, overRounds ? { maxdisplayed: 8 } : {}), ...(overRounds ? {} : { error_y: whiskers(series, colour(look.tone)) }),
     };
   });
-  const xs = panel.series.flatMap((series) => series.x), ys = panel.series.flatMap((series) => series.y);
-  return [traces, { xaxis: overRounds ? roundAxis(xs) : settingAxis(figure, xs), yaxis: valueAxis(figure, plain(figure.y), ys) }];
+  const xs = figure.panels.flatMap((each) => each.series.flatMap((series) => series.x));
+  return [traces, { xaxis: overRounds ? roundAxis(xs) : settingAxis(figure, xs), yaxis: valueAxis(figure, plain(figure.y)) }];
 }
 
 function bars(figure, panel) {
   const [series] = panel.series;
-  const numbers = valueAxis(figure, plain(figure.y), series.y);
+  const numbers = valueAxis(figure, plain(figure.y));
   if (numbers.type === "log") Object.assign(numbers, { range: decades(figure), dtick: 1 });
   const trace = {
     ...hover(figure, series), type: "bar", orientation: "h", x: series.y, y: series.x.map(plain), textposition: "none",
-    marker: { color: colour("benign"), line: { width: 0 } }, error_x: whiskers(series, colour("ink")),
+    marker: { color: series.x.map((x) => colour(Object.hasOwn(figure.tones, x) ? figure.tones[x] : "plain")), line: { width: 0 } }, error_x: whiskers(series, colour("ink")),
   };
   return [[trace], { xaxis: numbers, yaxis: axis({ type: "category", autorange: "reversed", showgrid: false }), bargap: 0.35 }];
 }
@@ -74,10 +88,11 @@ function heat(figure, panel) {
   const table = (make) => panel.series.map((series) => xs.map((x) => cell(series, x, make)));
   const trace = {
     type: "heatmap", x: xs.map((x) => plain(x)), y: panel.series.map((series) => plain(series.name)), z: table((series, index) => series.y[index]),
-    text: table((series, index) => inUnit(figure, series.y[index])), texttemplate: "%{text}", textfont: { size: 12, color: colour("ink") },
+    text: table((series, index) => inUnit(figure, series.y[index])), texttemplate: "%{text}", textfont: { size: 14 },
     hovertext: table((series, index) => pointWords(figure, series, index)), hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false,
-    customdata: table((series, index) => series.runs[index]), showscale: false, xgap: 2, ygap: 2,
-    colorscale: [[0, colour("card")], [1, colour("heat")]], ...(figure.unit === "%" ? { zmin: 0, zmax: 1 } : {}),
+    customdata: table((series, index) => series.runs[index]), xgap: 3, ygap: 3, zmin: 0, zmax: figure.top,
+    colorscale: [[0, colour("heat-low")], [0.5, colour("heat-middle")], [1, colour("heat-high")]],
+    colorbar: { thickness: 12, outlinewidth: 0, nticks: 5, tickformat: figure.unit === "%" ? ".0%" : "", tickfont: { size: 12, color: colour("soft") } },
   };
   const sides = { type: "category", showgrid: false };
   return [[trace], { xaxis: axis({ ...sides, title: plain(figure.x) }), yaxis: axis({ ...sides, title: plain(figure.y) })}];
@@ -105,12 +120,11 @@ function follow(event) {
 function markKey(figure) {
   const names = seriesNames(figure);
   if (names.length < 2 || figure.kind === "heat") return [];
-  if (["lines", "curves"].includes(figure.kind)) return names.map((name, index) => keyEntry(index, name));
-  const marks = { "benign, elected": "benign elected", "benign, left out": "benign", "infected, elected": "infected elected", "infected, left out": "infected" };
-  return names.map((name, index) => {
-    if (figure.kind === "distances") return keyEntry(index, name, apart3[name], dashes[Object.keys(apart3).indexOf(name)]);
+  if (figure.kind !== "scatter") return [...seriesLooks(figure)].map(([name, look]) => keyEntry(name, look));
+  const classes = { "benign, elected": "benign elected", "benign, left out": "benign", "infected, elected": "infected elected", "infected, left out": "infected" };
+  return names.map((name) => {
     const entry = element("li");
-    entry.append(element("span", undefined, `mark ${marks[name] || ""}`), element("span", name));
+    entry.append(element("span", undefined, `mark ${classes[name] || ""}`), element("span", name));
     return entry;
   });
 }
@@ -119,7 +133,7 @@ function drawFigure(figure, place) {
   find(`figure-${place}-key`).replaceChildren(...markKey(figure));
   figure.panels.forEach((panel, index) => {
     const target = find(`figure-${place}-${index}`);
-    const [traces, extra] = kinds[figure.kind](figure, panel, seriesNames(figure));
+    const [traces, extra] = kinds[figure.kind](figure, panel);
     const names = panel.series.map((each) => each.name).filter(Boolean).join(", ");
     draw(target, traces, extra, [figure.title, panel.title, figure.value, names].filter(Boolean).join("; "));
     target.removeAllListeners("plotly_click");

@@ -29,13 +29,13 @@ function writeAddress() {
 function paint() {
   const dark = chosen.theme ? chosen.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark && !onPaper() ? "dark" : "light";
-  find("theme").setAttribute("aria-pressed", String(dark));
+  find("theme").textContent = `Switch to ${dark ? "light" : "dark"} colours`;
 }
 
 // All of a few runs; of many, those that were chosen, or the peers of the one that is open, else of the first.
 function candidates() {
   if (!many) return runs.map((_, place) => place);
-  const beside = chosen.compared || peersOf(isOpen() ? chosen.run : 0);
+  const beside = chosen.compared || peersOf(isOpen() ? chosen.run : catalogue.first);
   return isOpen() ? [...new Set([chosen.run, ...beside])] : beside;
 }
 
@@ -45,7 +45,9 @@ function describeCurves() {
   const total = candidates().length, count = total > most ? `${most} of ${total}` : total;
   const open = isOpen() ? "This run and others: " : "";
   const alike = "all other settings alike but perhaps the number of rounds";
-  const peers = total > 1 ? `${open}${count} defenses, ${alike}` : `One run alone: no other defense has one with ${alike}`;
+  const { data, attack, seed } = runs[isOpen() ? chosen.run : catalogue.first];
+  const where = [data, attack, seed === "–" ? "–" : `seed ${seed}`].filter((name) => name !== "–").join(", ");
+  const peers = total > 1 ? `${open}${count} defenses${where ? ` on ${where}` : ""}, ${alike}` : `One run alone: no other defense has one with ${alike}`;
   find("compared").textContent = chosen.compared
     ? `${open}${count} ${total === 1 ? "run" : "runs"}, chosen by the boxes in the table of runs (at most ${most}).`
     : `${peers}. Boxes in the table of runs choose others.`;
@@ -123,7 +125,7 @@ async function show(moved) {
   if (many) {
     tick();
     describeCurves();
-  } else find("run-choice").querySelectorAll("input")[chosen.run].checked = true;
+  } else tickRun();
   if (moved) settle(before);
   await drawView();
 }
@@ -144,16 +146,25 @@ function openRun(place) {
     return;
   }
   enter(place, run().rounds.length ? record().round : 0);
+  tickRun();
   drawRun();
   writeAddress();
 }
 
+const choices = () => [...document.querySelectorAll(".run-choice")];
+
 function offerRuns() {
-  runs.forEach((each, place) => {
-    const label = element("label", undefined, "choice");
-    label.append(Object.assign(element("input"), { type: "radio", name: "run", value: String(place) }), element("span", each.name));
-    find("run-choice").append(label);
-  });
+  for (const choice of choices()) {
+    runs.forEach((each, place) => {
+      const label = element("label", undefined, "choice");
+      label.append(Object.assign(element("input"), { type: "radio", name: choice.id, value: String(place) }), element("span", each.name));
+      choice.append(label);
+    });
+  }
+}
+
+function tickRun() {
+  for (const choice of choices()) choice.querySelectorAll("input")[chosen.run].checked = true;
 }
 
 async function copyLink() {
@@ -197,7 +208,7 @@ function drawAfterPrint() {
 
 function listen() {
   find("controls").addEventListener("submit", (event) => event.preventDefault());
-  find("run-choice").addEventListener("change", (event) => openRun(Number(event.target.value)));
+  for (const choice of choices()) choice.addEventListener("change", (event) => openRun(Number(event.target.value)));
   find("round").addEventListener("input", (event) => choose({ round: Number(event.target.value) }));
   find("previous").addEventListener("click", () => choose({ round: Math.max(0, chosen.round - 1) }));
   find("next").addEventListener("click", () => choose({ round: Math.min(run().rounds.length - 1, chosen.round + 1) }));
@@ -215,6 +226,7 @@ function listen() {
   listenToRuns(compare);
   listenToSearch(openRun);
   listenToCells();
+  listenToClients();
 }
 
 async function start() {

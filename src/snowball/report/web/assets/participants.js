@@ -2,44 +2,41 @@
 const average = (values) => values.reduce((sum, each) => sum + each, 0) / values.length;
 const best = (rows, of) => rows.reduce((a, b) => (of(b) > of(a) ? b : a));
 
-// The last one elected, the first left out and what lies between them.
+// The last one elected, the infected one that came closest to it, and what lies between them.
 function lead(entry) {
-  const rows = entry.clients.map((_, row) => row);
-  const out = rows.filter((row) => !entry.elected[row] && !isDropped(entry, row));
-  const { order, margin, score, votes } = entry.columns;
-  if (!order || !margin || !out.length) return gap(entry, chosen.fact, rows);
-  const last = Math.max(...order);
-  const final = rows.filter((row) => order[row] === last && margin[row] !== null);
-  const [by, values, sign] = last > 0 ? ["score", score, -1] : ["votes", votes, 1];
-  if (!final.length || !values) return gap(entry, chosen.fact, rows);
-  const row = best(final, (each) => -margin[each]);
-  const compared = rows.filter((each) => values[each] !== null && (order[each] < 0 || order[each] === last));
-  return apart(row, best(out, (each) => sign * (values[each] ?? -Infinity * sign)), margin[row], by, compared.map((each) => values[each]));
+  const rows = entry.clients.map((_, row) => row).filter((row) => !isDropped(entry, row));
+  const infected = rows.filter((row) => entry.malicious[row]);
+  if (!infected.length) return null;
+  const failed = infected.filter((row) => entry.elected[row]);
+  if (failed.length) return { failed };
+  const { order, score, votes } = entry.columns, last = order ? Math.max(...order) : -1;
+  const [by, values, sign] = last > 0 && score ? ["score", score, -1] : order && votes ? ["votes", votes, 1] : [chosen.fact, entry.columns[chosen.fact] || [], 0];
+  const known = rows.filter((row) => typeof values[row] === "number" && !(last > 0 && by === "score" && order[row] >= 0 && order[row] < last));
+  return apart(entry, by, values, sign, known);
 }
 
-function gap(entry, fact, rows) {
-  const values = entry.columns[fact] || [];
-  const [inside, outside] = [1, 0].map((side) => rows.filter((row) => entry.elected[row] === side && typeof values[row] === "number"));
+// In a top-down election the scores of the last step are compared, the lowest first; otherwise the averages say which end is ahead.
+function apart(entry, by, values, sign, rows) {
+  const inside = rows.filter((row) => entry.elected[row]), outside = rows.filter((row) => entry.malicious[row]);
   if (!inside.length || !outside.length) return null;
-  const sign = average(inside.map((row) => values[row])) >= average(outside.map((row) => values[row])) ? 1 : -1;
-  const row = best(inside, (each) => -sign * values[each]), next = best(outside, (each) => sign * values[each]);
-  return apart(row, next, sign * (values[row] - values[next]), fact, values.filter((each) => each !== null));
-}
-
-function apart(row, next, value, by, values) {
-  const range = Math.max(...values) - Math.min(...values);
+  const mean = (list) => average(list.map((row) => values[row]));
+  const side = sign || (mean(inside) >= mean(outside) ? 1 : -1);
+  const row = best(inside, (each) => -side * values[each]), next = best(outside, (each) => side * values[each]);
+  const numbers = rows.map((each) => values[each]), range = Math.max(...numbers) - Math.min(...numbers);
+  const value = side * (values[row] - values[next]);
   return { row, next, value, by, share: range ? value / range : 0 };
 }
 
 function leadWords(entry) {
   const found = lead(entry);
   if (!found) return "";
-  const { row, next, value, by } = found;
-  if (value < 0) return `By ${by}, elected and left out overlap: ${entry.clients[next]}, left out, stands ${digits(-value)} before ${entry.clients[row]}, elected.`;
-  return `The last elected, ${entry.clients[row]}, led the first left out, ${entry.clients[next]}, by ${digits(value)} (${by}).`;
+  const { row, next, value, by, failed } = found;
+  if (failed) return `Infected and elected: ${failed.map((each) => entry.clients[each]).join(", ")}.`;
+  if (value < 0) return `By ${by}, the first infected, ${entry.clients[next]}, stood ${digits(-value)} before the last elected, ${entry.clients[row]}.`;
+  return `The first infected, ${entry.clients[next]}, stood ${digits(value)} behind the last elected, ${entry.clients[row]} (${by}).`;
 }
 
-const picked = { votes: "Votes", score: "Score", margin: "Lead over the runner-up" };
+const picked = { votes: "Votes", score: "Score" };
 
 function step(entry, row) {
   if (isDropped(entry, row)) return `dropped: ${entry.dropped[entry.clients[row]]}`;
@@ -74,7 +71,8 @@ function fillPicks() {
 // Who was dropped and why, and why the model stays, where that is so.
 function exceptions(entry) {
   const dropped = Object.entries(entry.dropped).map(([client, reason]) => `${client} (${reason})`);
-  return `${dropped.length ? ` Dropped: ${dropped.join(", ")}.` : ""}${entry.kept === null ? "" : ` The model stays as it was: ${entry.kept}.`}`;
+  const charge = entry.charge ? ` Charge: ${entry.charge}.` : "";
+  return `${charge}${dropped.length ? ` Dropped: ${dropped.join(", ")}.` : ""}${entry.kept === null ? "" : ` The model stays as it was: ${entry.kept}.`}`;
 }
 
 function describe() {
@@ -115,6 +113,7 @@ function drawRun() {
   if (empty) return drawEmptyRun();
   chosen.round = Math.min(Math.max(chosen.round, 0), run().rounds.length - 1);
   offerFacts();
+  drawClients();
   drawRound();
   drawGrid();
   drawRates();
@@ -126,6 +125,8 @@ function drawEmptyRun() {
   find("round-words").textContent = "This run has no round to show yet.";
   for (const id of ["map", "evidence", "grid", "rates", "margins", "seconds"]) nothing(find(id), "No round yet.");
   find("fact").hidden = true;
+  find("clients-words").textContent = "";
+  fillClients();
   find("lead").textContent = "";
   find("numbers").textContent = "";
   find("picks").tHead.replaceChildren();

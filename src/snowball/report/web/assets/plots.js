@@ -1,13 +1,25 @@
 // How every figure looks.
 const config = { displayModeBar: false, responsive: true };
-const dashes = ["solid", "dash", "dot", "dashdot"];
-const strokes = { solid: "", dash: "6 4", dot: "2 4", dashdot: "7 3 2 3" };
+const strokes = { solid: "", dash: "6 4", dot: "2 4", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "11 3 2 3" };
+const symbols = ["circle", "square", "triangle-up", "triangle-down", "cross"]; // of lines that look alike
+const outlines = { square: "M13 1h8v8h-8z", "triangle-up": "M17 0l5 9H12z", "triangle-down": "M17 10l5-9H12z", cross: "M15 1h4v2h2v4h-2v2h-4v-2h-2v-4h2z" };
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 // Plotly reads tags and entities in every text; names come from strangers.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const onPaper = () => document.documentElement.dataset.paper === "yes"; // paper has its own width, and no script sees it
-const dashOf = (index) => dashes[(index + Math.floor(index / 12)) % 4]; // with six colours, 24 lines that differ
-const line = (index) => ({ color: colour(`run-${(index % 6) + 1}`), dash: dashOf(index), width: 2.5 });
+
+// Every defense has one colour and one kind of line; of several runs of a defense, marks tell all but the first apart.
+function looksOf(entries) {
+  const alike = new Map();
+  return entries.map(({ tone, dash }) => {
+    const place = alike.get(`${tone} ${dash}`) || 0;
+    alike.set(`${tone} ${dash}`, place + 1);
+    return { tone, dash, symbol: symbols[place % symbols.length], marked: place > 0 };
+  });
+}
+
+const stroke = ({ tone, dash }) => ({ color: colour(tone), dash, width: dash === "solid" ? 3 : 2.25 });
+const marks = ({ tone, symbol }, extra) => ({ symbol, color: colour(tone), size: 8, ...extra });
 
 function axis(extra) {
   return {
@@ -17,10 +29,11 @@ function axis(extra) {
   };
 }
 
-function roundAxis(numbers) {
-  const last = Math.max(...numbers);
+// From the first round to the last; with room on both sides for what is as wide as a round.
+function roundAxis(numbers, room = 0) {
+  const first = Math.min(...numbers), last = Math.max(...numbers), wider = first === last ? 0.5 : room;
   const dtick = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((wide) => last <= 10 * wide) || 1000;
-  return axis({ title: "round", showgrid: false, showline: true, tick0: 0, dtick });
+  return axis({ title: "round", showgrid: false, showline: true, tick0: 0, dtick, range: [first - wider, last + wider] });
 }
 
 function layout(extra) {
@@ -45,15 +58,18 @@ function nothing(place, words) {
   place.setAttribute("aria-label", words);
 }
 
-function keyEntry(index, name, tone = `run-${(index % 6) + 1}`, dash = dashOf(index)) {
-  const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const stroke = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  for (const [key, value] of Object.entries({ width: 34, height: 10, "aria-hidden": "true" })) drawing.setAttribute(key, value);
-  for (const [key, value] of Object.entries({ x1: 0, x2: 34, y1: 5, y2: 5 })) stroke.setAttribute(key, value);
-  stroke.setAttribute("stroke-dasharray", strokes[dash]);
-  stroke.style.stroke = `var(--${tone})`;
-  drawing.append(stroke);
-  const entry = element("li");
+function shape(kind, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function keyEntry(name, { tone, dash, symbol, marked }, title = "") {
+  const drawing = shape("svg", { width: 34, height: 10, "aria-hidden": "true" });
+  drawing.append(shape("line", { x1: 0, x2: 34, y1: 5, y2: 5, "stroke-dasharray": strokes[dash], "stroke-width": dash === "solid" ? 3 : 2.25 }));
+  if (marked) drawing.append(shape("path", { d: outlines[symbol] || "" }));
+  drawing.style.stroke = drawing.style.fill = `var(--${tone})`;
+  const entry = Object.assign(element("li"), { title });
   entry.append(drawing, element("span", name));
   return entry;
 }
