@@ -99,13 +99,13 @@ def hold_ballots(evidence: Evidence, memory: Memory, updates: Updates, context: 
     """Return each ballot's charge as if it were alone, with the memory before the round and the round's own records."""
     signals = measure_signals(evidence)
     known = update_records(memory, evidence, signals, updates, context)
-    traits = read_traits(known.clients, updates.clients)
+    traits, accused = read_traits(known.clients, updates.clients), memory.charges > 0
     return {
         "split": charge_split(evidence, signals.split),
-        "position": charge_position(evidence, signals.positions, known.positions),
-        "crowd": charge_crowd(evidence, signals.crowds, known.crowds),
+        "position": charge_position(evidence, signals.positions, known.positions, accused),
+        "crowd": charge_crowd(evidence, signals.crowds, known.crowds, accused),
         "reputation": charge_reputation(evidence, traits),
-        "recalled": charge_recalled(evidence) if memory.charges else None,
+        "recalled": charge_recalled(evidence) if accused else None,
         "strangers": charge_strangers(evidence, traits),
     }
 

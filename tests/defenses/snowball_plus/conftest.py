@@ -86,12 +86,12 @@ def raise_labels(values: Tensor, strengths: Tensor, seed: int) -> None:
 def plant_image_round(
     seed: int, infected: int = 0, rewired: float = 1.0, position: int = 5, rows: int = 50
 ) -> PlantedRound:
-    """A round of noise in which all that the infected share is the position of the image that they rewire.
+    """A round of noise in which all that the infected share is how they rewire one position of the image.
 
     Args:
         seed: seed of the noise and of who arrives when.
         infected: clients that are infected.
-        rewired: how much larger their weights at the position are.
+        rewired: how far they move the weights at the position, where the noise has a deviation of 1.
         position: the position, of nine.
         rows: clients in the round.
     """
@@ -100,7 +100,7 @@ def plant_image_round(
     marked = torch.arange(rows) < infected
     values = torch.randn(rows, IMAGE_LAYOUT.width, generator=rng)
     dense = values[:, IMAGE_LAYOUT.columns["dense.weight"]].view(rows, 12, 4, 9)
-    dense[marked, :, :, position] *= rewired
+    dense[marked, :, :, position] += rewired * torch.randn(12, 4, generator=stream(0, "planted trigger"))
     arrival = torch.randperm(rows, generator=rng)
     clients = tuple(f"client {row:02}" for row in arrival.tolist())
     updates = Updates(values[arrival] * 1e-2, torch.ones(rows, dtype=torch.float64), clients, IMAGE_LAYOUT)

@@ -20,16 +20,17 @@ from snowball.defenses.snowball_plus.ballots import (
     LONE_SEPARATION,
     MAX_CHARGED_SHARE,
     MAX_EXCESS,
-    MAX_SEPARATION,
     MIN_ACCUSED_SHARE,
     MIN_SPLIT_ROWS,
     POSITION_NOW,
     RECORD_KEPT,
+    REPEATED_CROWD,
     REPEATED_POSITION,
     REPEATED_SPLIT,
     REPUTATION,
     STRANGENESS,
     STRANGENESS_OF_FEW,
+    TRIGGER_POSITIONS,
     Charge,
     charge_crowd,
     charge_position,
@@ -37,6 +38,7 @@ from snowball.defenses.snowball_plus.ballots import (
     charge_reputation,
     charge_split,
     charge_strangers,
+    describe_position,
     drop_fitting,
     find_split,
     measure_crowds,
@@ -48,7 +50,14 @@ from snowball.defenses.snowball_plus.ballots import (
     update_record,
     weigh_by_crowds,
 )
-from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence, Recalled, gather_evidence
+from snowball.defenses.snowball_plus.evidence import (
+    POSITIONS,
+    Evidence,
+    Recalled,
+    compare_at_positions,
+    gather_evidence,
+    share_energy,
+)
 from snowball.defenses.snowball_plus.memory import read_traits, recall_suspects, update_clients
 from snowball.defenses.snowball_plus.statistics import cut_in_two, rank_group
 from snowball.rng import stream
@@ -85,7 +94,7 @@ def lean_to(*counts: int, rows: int = 50) -> Evidence:
     classes = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     leans[torch.arange(len(classes)), classes] = 1
     looks = torch.where(leans > 0, 0.5, torch.nan)
-    return Evidence(torch.ones(rows, dtype=torch.float64), {}, {}, {}, leans, looks, None, None, {}, {})
+    return Evidence(torch.ones(rows, dtype=torch.float64), {}, {}, {}, None, leans, looks, None, None, {}, {})
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -203,7 +212,7 @@ def hold_crowds(*rounds: Evidence) -> list[Charge | None]:
         measured = measure_crowds(evidence)
         assert measured is not None
         record = update_record(record, measured)
-        charges.append(charge_crowd(evidence, measured, record))
+        charges.append(charge_crowd(evidence, measured, record, False))
     return charges
 
 
@@ -253,7 +262,7 @@ def test_where_nobody_leans_nobody_disagrees() -> None:
     measured = measure_crowds(lean_to(0, 0, 0, 0))
     assert measured is not None
     assert measured.tolist() == [0] * 4
-    assert charge_crowd(lean_to(0, 0, 0, 0), measured, measured) is None
+    assert charge_crowd(lean_to(0, 0, 0, 0), measured, measured, False) is None
 
 
 AGREEING, DISAGREEING, CROWD = 2, 7, 12
@@ -355,22 +364,24 @@ LARGEST_CROWD = int(MAX_CHARGED_SHARE * 50)
 )
 def test_how_many_a_crowd_may_be(leaning: int, charged: bool) -> None:
     crowds, measured = set_class(CROWD_LEAD), set_class(CROWD_NOW)
-    assert (charge_crowd(lean_to(1, leaning, 1, 1), measured, crowds) is not None) == charged
+    assert (charge_crowd(lean_to(1, leaning, 1, 1), measured, crowds, False) is not None) == charged
 
 
 def test_what_a_crowd_must_be_charged_by() -> None:
     evidence, few = lean_to(1, 12, 1, 1), lean_to(1, 5, 1, 1, rows=MIN_SPLIT_ROWS - 1)
     enough, now = set_class(CROWD_LEAD), set_class(CROWD_NOW)
-    charge = charge_crowd(evidence, now, enough)
+    charge = charge_crowd(evidence, now, enough, False)
     assert charge is not None
     assert charge.clarity == CROWD_LEAD
-    assert charge_crowd(evidence, now, set_class(CROWD_LEAD - 0.01)) is None
-    assert charge_crowd(evidence, set_class(CROWD_NOW - 0.01), enough) is None  # attackers may pause
-    assert charge_crowd(evidence, now, enough + torch.tensor([0.01, 0, 0, 0])) is None  # the second class is close
-    assert charge_crowd(evidence, now, None) is None
-    assert charge_crowd(evidence, None, enough) is None
-    assert charge_crowd(replace(evidence, leans=None), now, enough) is None
-    assert charge_crowd(few, now, enough) is None
+    assert charge_crowd(evidence, now, set_class(CROWD_LEAD - 0.01), False) is None
+    assert charge_crowd(evidence, set_class(CROWD_NOW - 0.01), enough, False) is None  # attackers may pause
+    assert (
+        charge_crowd(evidence, now, enough + torch.tensor([0.01, 0, 0, 0]), False) is None
+    )  # the second class is close
+    assert charge_crowd(evidence, now, None, False) is None
+    assert charge_crowd(evidence, None, enough, False) is None
+    assert charge_crowd(replace(evidence, leans=None), now, enough, False) is None
+    assert charge_crowd(few, now, enough, False) is None
 
 
 def fit_model(*fitting: int, target: int = 1) -> Evidence:
@@ -385,7 +396,7 @@ def test_those_who_raise_a_class_as_the_model_knows_it_are_not_of_the_crowd() ->
     leaning = torch.arange(50) < 12
     assert drop_fitting(fit_model(1, 5, 11), leaning, 1).nonzero().flatten().tolist() == [0, 2, 3, 4, 6, 7, 8, 9, 10]
     assert torch.equal(leaning, torch.arange(50) < 12)  # which is not changed
-    charge = charge_crowd(fit_model(1, 5, 11), set_class(CROWD_NOW), set_class(CROWD_LEAD))
+    charge = charge_crowd(fit_model(1, 5, 11), set_class(CROWD_NOW), set_class(CROWD_LEAD), False)
     assert charge is not None
     assert charge.words == "leans to class 1 with 8 others"
     assert not charge.suspects[[1, 5, 11]].any()
@@ -428,7 +439,7 @@ def test_in_the_first_rounds_those_who_lean_to_a_suspect_class_weigh_less() -> N
     for round in range(1, CAUTIOUS_ROUNDS + 1):
         grown = 1 - RECORD_KEPT**round  # of a record that was always the same
         crowds = grown * torch.tensor([0.5, 3, -2, 0], dtype=torch.float64)
-        weights = weigh_by_crowds(evidence, crowds, round)
+        weights = weigh_by_crowds(evidence, crowds, round, False)
         expected = [1.5**-CAUTION] * 3 + [4.0**-CAUTION] * 12 + [1.0] * 35
         assert weights.tolist() == pytest.approx(expected)
 
@@ -439,47 +450,86 @@ def test_who_leans_to_two_classes_weighs_as_both_have_it_by_their_shares() -> No
     leans = evidence.leans.clone()
     leans[0, 0], leans[0, 2], leans[0, 5] = 0.6, 0.7, 0.1  # shares of 0.36 and 0.49; to class 5 it does not lean
     crowds = (1 - RECORD_KEPT) * torch.tensor([1, 1, 2, 0, 0, 9, 0, 0, 0], dtype=torch.float64)
-    weights = weigh_by_crowds(replace(evidence, leans=leans), crowds, 1)
+    weights = weigh_by_crowds(replace(evidence, leans=leans), crowds, 1, False)
     assert weights[:3].tolist() == pytest.approx([(1 + 0.36 + 2 * 0.49) ** -CAUTION, 2**-CAUTION, 3**-CAUTION])
 
 
 def test_all_weigh_alike_once_the_first_rounds_are_over_or_nothing_is_known() -> None:
     evidence, crowds = lean_to(3, 12, 5, 5), torch.tensor([0.0, 9, 0, 0], dtype=torch.float64)
     for weights in (
-        weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS + 1),
-        weigh_by_crowds(evidence, None, 1),
-        weigh_by_crowds(replace(evidence, leans=None), crowds, 1),
+        weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS + 1, False),
+        weigh_by_crowds(evidence, None, 1, False),
+        weigh_by_crowds(replace(evidence, leans=None), crowds, 1, False),
     ):
         assert weights.dtype == torch.float64
         assert weights.tolist() == [1] * 50
-    assert weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS).min() < 1
+    assert weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS, False).min() < 1
+    assert weigh_by_crowds(evidence, crowds, CAUTIOUS_ROUNDS + 1, True).min() < 1  # they may attack again
 
 
-def place(shares: Tensor) -> Evidence:
-    """Evidence of nothing but (n, positions) energy."""
-    return replace(lean_to(0, 0, 0, 0, rows=len(shares)), inputs={POSITIONS: shares})
+def place(vectors: Tensor) -> Evidence:
+    """Evidence of nothing but (n, positions, w) weights at the positions of an image."""
+    products = torch.einsum("npw,mpw->pnm", vectors, vectors)
+    lengths = vectors.flatten(1).norm(dim=1)
+    shares = share_energy(vectors.square().sum(2))
+    at_positions = compare_at_positions(products, lengths)
+    return replace(lean_to(0, 0, 0, 0, rows=len(vectors)), inputs={POSITIONS: shares}, positions=at_positions)
 
 
-@pytest.mark.parametrize(("group", "plausible"), [(2, False), (4, False), (5, True), (25, True), (26, False)])
-def test_positions_are_measured_by_groups_that_may_be_infected(group: int, plausible: bool) -> None:
-    shares = torch.rand(50, 6, generator=stream(group, "positions"), dtype=torch.float64)
-    shares[:group, 3] += 9
-    shares[:, 4] = 0.2
-    measured = measure_positions(place(shares))
-    assert measured is not None
-    for position in range(6):
-        upper, separation = cut_in_two(shares[:, position])
-        possible = 5 <= int(upper.sum()) <= 25
-        assert float(measured[position]) == pytest.approx(min(separation, MAX_SEPARATION) if possible else 0)
-    assert (float(measured[3]) > float(measured[[0, 1, 2, 4, 5]].max())) == plausible
-    assert float(measured[3] > 0) == plausible
+def scatter_weights(seed: int, rows: int = 50) -> Tensor:
+    """(n, 6, 8) weights of noise at six positions."""
+    return torch.randn(rows, 6, 8, generator=stream(seed, "positions"), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("group", "plausible"), [(2, False), (4, False), (5, True), (24, True)])
+def test_a_position_leads_if_a_group_that_may_be_infected_rewires_it(group: int, plausible: bool) -> None:
+    vectors = scatter_weights(group)
+    vectors[:group, 3] += 3
+    vectors[:, 4] = 0
+    evidence = place(vectors)
+    measured = require_positions(evidence)
+    assert (float(measured[3]) > CLEAR_POSITION) == plausible
     assert float(measured[4]) == 0
+    assert int((measured > 0).sum()) <= TRIGGER_POSITIONS
+    assert evidence.positions is not None
+    suspects = describe_position(evidence.positions, 3, 1.0).suspects
+    assert not plausible or torch.equal(suspects, mark_first(group))
 
 
-def test_a_separation_is_cut_off_and_a_model_without_positions_has_none(make_round: Callable[..., Any]) -> None:
-    measured = measure_positions(place(torch.eye(5, dtype=torch.float64).repeat(10, 1)))
+def require_positions(evidence: Evidence) -> Tensor:
+    """(positions,) the leads of evidence that has positions."""
+    measured = measure_positions(evidence)
     assert measured is not None
-    assert measured.tolist() == [MAX_SEPARATION] * 5
+    return measured
+
+
+def mark_first(count: int, rows: int = 50) -> Tensor:
+    """(n,) the first rows."""
+    return torch.arange(rows) < count
+
+
+def test_a_position_counts_as_much_as_direction_and_energy_allow() -> None:
+    turned, louder, both = (scatter_weights(1) for _ in range(3))
+    sign = torch.tensor([1.0, -1.0] * 4, dtype=torch.float64)
+    turned[:, 3] = 3 * sign + 0.3 * turned[:, 3]
+    turned[:12, 3] *= -1  # as much energy as the others, in another direction
+    louder[:12, 3] *= 4  # more energy, in no direction
+    both[:12, 3] += 3 * sign
+    leads = [
+        float(measured[3])
+        for each in (turned, louder, both)
+        if (measured := measure_positions(place(each))) is not None
+    ]
+    assert max(leads[:2]) < POSITION_NOW < CLEAR_POSITION < leads[2]
+
+
+def test_a_group_that_differs_at_many_positions_leads_at_none() -> None:
+    vectors = scatter_weights(2)
+    vectors[:12] += 3
+    assert float(require_positions(place(vectors)).max()) < POSITION_NOW
+
+
+def test_a_model_without_positions_has_none(make_round: Callable[..., Any]) -> None:
     assert measure_positions(gather(make_round(0))) is None
 
 
@@ -505,10 +555,10 @@ def set_position(position: int, value: float) -> Tensor:
 def test_a_position_is_charged_if_it_is_clear_now_or_has_been_and_shows(
     now: Tensor, record: Tensor, charged: int | None
 ) -> None:
-    shares = torch.rand(50, 6, generator=stream(0, "positions"), dtype=torch.float64)
-    shares[:12, 4] += 5
-    shares[20:29, 2] += 5
-    charge = charge_position(place(shares), now, record)
+    vectors = scatter_weights(0)
+    vectors[:12, 4] += 3
+    vectors[20:29, 2] += 3
+    charge = charge_position(place(vectors), now, record, False)
     suspects = {None: None, 4: list(range(12)), 2: list(range(20, 29))}[charged]
     assert (charge.suspects.nonzero().flatten().tolist() if charge else None) == suspects
     if charge:
@@ -518,13 +568,36 @@ def test_a_position_is_charged_if_it_is_clear_now_or_has_been_and_shows(
 
 
 def test_no_position_is_charged_of_few_rows_or_where_there_is_none() -> None:
-    shares, few = torch.rand(50, 6, dtype=torch.float64, generator=stream(0)), MIN_SPLIT_ROWS - 1
-    shares[:5, 4] += 5
+    vectors, few = scatter_weights(0), MIN_SPLIT_ROWS - 1
+    vectors[:5, 4] += 3
     now = set_position(4, CLEAR_POSITION)
-    assert charge_position(place(shares), now, now) is not None
-    assert charge_position(place(shares[:few]), now, now) is None
-    assert charge_position(place(shares), None, now) is None
-    assert charge_position(place(shares), now, None) is None
+    assert charge_position(place(vectors), now, now, False) is not None
+    assert charge_position(place(vectors[:few]), now, now, False) is None
+    assert charge_position(place(vectors), None, now, False) is None
+    assert charge_position(place(vectors), now, None, False) is None
+
+
+@pytest.mark.parametrize(("lead", "charged"), [(REPEATED_CROWD, True), (REPEATED_CROWD - 0.01, False)])
+def test_after_an_accusation_a_smaller_lead_of_a_crowd_that_agrees_is_enough(lead: float, charged: bool) -> None:
+    evidence, now = lean_to(1, 12, 1, 1), set_class(CROWD_NOW)
+    leaning = (torch.arange(50) >= 1) & (torch.arange(50) < 13)
+    agreeing = replace(evidence, recalled_directions={"fc": leaning.double()})
+    other = replace(evidence, recalled_directions={"fc": 1 - leaning.double()})
+    assert (charge_crowd(agreeing, now, set_class(lead), True) is not None) == charged
+    assert charge_crowd(agreeing, now, set_class(lead), False) is None
+    assert charge_crowd(other, now, set_class(lead), True) is None
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_after_an_accusation_only_a_clear_position_may_point_elsewhere(agrees: bool) -> None:
+    vectors = scatter_weights(0)
+    vectors[:12, 4] += 3
+    direction = mark_first(12).double() if agrees else torch.arange(50.0, dtype=torch.float64)
+    evidence = replace(place(vectors), recalled_directions={"fc": direction})
+    repeated = (set_position(4, POSITION_NOW), set_position(4, REPEATED_POSITION))
+    assert charge_position(evidence, *repeated, False) is not None
+    assert (charge_position(evidence, *repeated, True) is not None) == agrees
+    assert charge_position(evidence, set_position(4, CLEAR_POSITION), set_position(4, 0.0), True) is not None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -534,11 +607,10 @@ def test_those_who_rewire_one_position_are_found(make_image_round: Callable[...,
         evidence = gather(planted)
         measured = measure_positions(evidence)
         assert measured is not None
-        charge = charge_position(evidence, measured, update_record(None, measured))
+        charge = charge_position(evidence, measured, update_record(None, measured), False)
         assert charge is not None
         assert f"position {position} " in charge.words
         assert torch.equal(charge.suspects, planted.infected)
-        assert charge_split(evidence, find_split(evidence)) is None  # nothing else gives them away
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -549,7 +621,7 @@ def test_no_position_is_charged_in_rounds_of_noise(make_image_round: Callable[..
         measured = measure_positions(evidence)
         assert measured is not None
         record = update_record(record, measured)
-        assert charge_position(evidence, measured, record) is None
+        assert charge_position(evidence, measured, record, False) is None
 
 
 def know_strangeness(strangeness: Tensor) -> Tensor:

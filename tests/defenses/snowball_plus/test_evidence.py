@@ -311,7 +311,7 @@ PLACED = {
 def test_the_placed_layer_is_the_first_dense_one_behind_a_convolution(case: str) -> None:
     shapes, expected = PLACED[case]
     found = find_placed_layer(Layout(tuple(shapes), tuple(shapes.values())))
-    assert found == (PlacedLayer(*expected) if expected else None)
+    assert found == (PlacedLayer(*expected, span=1) if expected else None)
 
 
 @pytest.mark.parametrize("block", [1 << 19, 7, 7 * 5, 7 * 40], ids=["whole", "1 column", "5 columns", "40 columns"])
@@ -338,3 +338,25 @@ def test_energy_falls_on_positions(block: int, last: bool, monkeypatch: pytest.M
 
 def test_a_model_without_positions_has_none(make_round: Callable[..., Any]) -> None:
     assert POSITIONS not in gather_evidence(make_round(0).updates, None, None).inputs
+
+
+@pytest.mark.parametrize("block", [1, 200, 1 << 19])
+@pytest.mark.parametrize("most", [64, 4, 1])
+def test_rows_are_compared_at_each_position(block: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(module, "MAX_POSITIONS", most)
+    layers = {"conv": (3, 1, 3, 3), "fc": (5, 18), "last": (10, 5)}
+    rng = stream(4, "positions")
+    updates = Updates.from_layers({name: torch.randn(7, *shape, generator=rng) for name, shape in layers.items()})
+    evidence = gather_evidence(updates, None, None)
+    weights = read_rows(updates, "fc").reshape(7, 15, 6)  # outputs and channels, positions
+    span = -(-6 // most)
+    cells = np.array_split(np.arange(6), range(span, 6, span))
+    assert evidence.positions is not None
+    assert len(evidence.positions) == len(cells) == evidence.inputs[POSITIONS].shape[1]
+    scaled = weights / np.linalg.norm(weights, axis=(1, 2), keepdims=True)
+    centred = scaled - scaled.mean(0)
+    for found, inside in zip(evidence.positions, cells, strict=True):
+        rows = centred[:, :, inside].reshape(7, -1)
+        np.testing.assert_allclose(found.numpy(), rows @ rows.T, atol=1e-12)
+    np.testing.assert_allclose(evidence.layer_lengths["fc"].numpy(), np.linalg.norm(weights, axis=(1, 2)))

@@ -7,7 +7,7 @@ import torch
 
 from snowball.defenses import Context, SnowballPlus
 from snowball.defenses.base import State
-from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT, measure_positions, update_record
+from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT, MAX_LEAD, measure_positions, update_record
 from snowball.defenses.snowball_plus.evidence import POSITIONS, gather_evidence
 from snowball.defenses.snowball_plus.memory import (
     RECALL_KEPT,
@@ -154,7 +154,9 @@ def test_the_record_of_positions_is_kept(make_image_round: Callable[..., Any]) -
     planted = make_image_round(2, infected=12, rewired=2.5)
     measured = measure_positions(gather_evidence(planted.updates, planted.base, None))
     assert measured is not None
-    torch.testing.assert_close(second.state["positions"], update_record(first.state["positions"], measured))
+    torch.testing.assert_close(
+        second.state["positions"], update_record(first.state["positions"], measured.clamp(max=MAX_LEAD))
+    )
     assert (
         read_memory(Context(round=3, state=second.state), planted.updates.layout).positions is second.state["positions"]
     )

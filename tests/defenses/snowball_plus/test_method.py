@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_who_leans_to_a_suspect_class_weighs_less_in_the_first_rounds(make_round
         assert verdict.elected.all()
         assert verdict.state is not None
         updates = planted.updates
-        weights = weigh_by_crowds(gather_evidence(updates, planted.base, None), verdict.state["crowds"], round)
+        weights = weigh_by_crowds(gather_evidence(updates, planted.base, None), verdict.state["crowds"], round, False)
         torch.testing.assert_close(verdict.delta, average_plainly(updates, verdict.elected, weights))
         if round <= CAUTIOUS_ROUNDS:
             assert weights[planted.infected].mean() < weights[~planted.infected].mean()
@@ -180,15 +181,23 @@ def charge_rows(ballot: str, start: int, stop: int) -> Charge:
     return Charge(ballot, (rows >= start) & (rows < stop), 1.0, "")
 
 
-def test_charges_are_joined_unless_they_are_too_many() -> None:
-    most = int(MAX_CHARGED_SHARE * 20)
+def test_charges_are_joined_unless_they_are_too_many(make_round: Callable[..., Any]) -> None:
+    most, evidence = int(MAX_CHARGED_SHARE * 20), gather_evidence(make_round(0, rows=20).updates, None, None)
     few, others = charge_rows("split", 0, 4), charge_rows("crowd", 3, 7)
-    assert join_suspects([few], 20).tolist() == [row < 4 for row in range(20)]
-    assert join_suspects([few, others], 20).tolist() == [row < 7 for row in range(20)]
-    assert int(join_suspects([few, charge_rows("crowd", 4, most)], 20).sum()) == most
-    assert torch.equal(join_suspects([few, charge_rows("crowd", 4, most + 1)], 20), few.suspects)
-    assert torch.equal(join_suspects([few, others, charge_rows("position", 7, 20)], 20), few.suspects)
-    assert not join_suspects([], 20).any()
+    assert join_suspects(evidence, [few]).tolist() == [row < 4 for row in range(20)]
+    assert join_suspects(evidence, [few, others]).tolist() == [row < 7 for row in range(20)]
+    assert int(join_suspects(evidence, [few, charge_rows("crowd", 4, most)]).sum()) == most
+    assert torch.equal(join_suspects(evidence, [few, charge_rows("crowd", 4, most + 1)]), few.suspects)
+    assert torch.equal(join_suspects(evidence, [few, others, charge_rows("position", 7, 20)]), few.suspects)
+    assert not join_suspects(evidence, []).any()
+
+
+def test_of_too_many_suspects_those_who_point_as_earlier_ones_remain(make_round: Callable[..., Any]) -> None:
+    evidence = gather_evidence(make_round(0, rows=20).updates, None, None)
+    wrong, right = charge_rows("position", 0, 6), charge_rows("crowd", 6, 14)
+    recalling = replace(evidence, recalled_directions={"fc": right.suspects.double()})
+    assert torch.equal(join_suspects(recalling, [wrong, right]), right.suspects)
+    assert torch.equal(join_suspects(evidence, [wrong, right]), wrong.suspects)
 
 
 def test_charges_of_several_ballots_are_all_named(make_image_round: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ from snowball.defenses.snowball_plus.statistics import (
     rank_group,
     rank_groups,
     rank_values,
+    separate_groups,
     standardise,
     standardise_ranks,
     standardise_robustly,
@@ -47,23 +48,29 @@ LONE_SEPARATION = 6.5
 RECALLED_CLARITY = 7.5
 """Clarity from which sharing earlier suspects' direction is a charge: it is one direction, not the best of many."""
 
-CROWD_LEAD = 3.8
-"""Lead over the second class from which a crowd is a charge: the largest in clean rounds was 3.2."""
+CROWD_LEAD = 4.8
+"""Lead over the second class from which a crowd is a charge: the largest in clean rounds was 4.5."""
+
+REPEATED_CROWD = 3.0
+"""Lead from which a crowd is a charge if it points in the same direction as those accused in earlier rounds."""
 
 CROWD_NOW = 3.0
 """Signal of a class in the current round from which those who lean to it are charged: attackers may pause."""
 
-CLEAR_POSITION = 6.0
-"""Separation at a position from which it is a charge: the largest in clean rounds was 5.2."""
+CLEAR_POSITION = 3.5
+"""Lead of a position in this round from which it is a charge: the largest in clean rounds was 2.0."""
 
-REPEATED_POSITION = 4.4
-"""Record of separations at a position from which it is a charge: the largest in clean rounds was 4.0."""
+REPEATED_POSITION = 1.3
+"""Record of a position's leads from which it is a charge: the largest in clean rounds was 0.6."""
 
-POSITION_NOW = 4.0
-"""Separation in this round from which a position with such a record is a charge."""
+POSITION_NOW = 1.3
+"""Lead in this round from which a position with such a record is a charge: attackers may pause."""
 
-MAX_SEPARATION = 8.0
-"""The separation at a position is capped here, so that no round decides alone."""
+MAX_LEAD = 3.3
+"""The lead of a position is capped here in its record, so that no round decides alone."""
+
+TRIGGER_POSITIONS = 3
+"""The most positions that a trigger is expected at: a position leads by how much it exceeds the next one."""
 
 RECORD_KEPT = 0.7
 """Weight of earlier rounds in the records of crowds and positions."""
@@ -184,7 +191,12 @@ def charge_split(evidence: Evidence, split: Charge | None) -> Charge | None:
 
 def agrees_with_earlier(evidence: Evidence, suspects: Tensor) -> bool:
     """Whether a group points in the same direction as the groups of earlier rounds."""
-    return bool(evidence.recalled_directions) and rank_group(point_back(evidence), suspects) >= MIN_AGREEMENT
+    return rank_agreement(evidence, suspects) >= MIN_AGREEMENT
+
+
+def rank_agreement(evidence: Evidence, suspects: Tensor) -> float:
+    """Measure how much more a group points in the direction of earlier suspects than the others; 0 without any."""
+    return rank_group(point_back(evidence), suspects) if evidence.recalled_directions else 0.0
 
 
 def point_back(evidence: Evidence) -> Tensor:
@@ -237,18 +249,20 @@ def update_record(known: Tensor | None, measured: Tensor) -> Tensor:
     return RECORD_KEPT * before + (1 - RECORD_KEPT) * measured
 
 
-def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | None) -> Charge | None:
+def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | None, accused: bool) -> Charge | None:
     """Charge those who lean to the class that leads over the rounds and is suspect in this one too.
 
-    Poisoned samples all carry one label, so infected clients lean to one class in every round in which they attack.
+    Poisoned samples all carry one label, so infected clients lean to one class in every round in which they attack. If
+    somebody was `accused` before, a smaller lead is enough for a crowd that points in the same direction.
     """
     if crowds is None or measured is None or evidence.leans is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
     highest = crowds.topk(2)
     lead, target = float(highest.values[0] - highest.values[1]), int(highest.indices[0])
     suspects = drop_fitting(evidence, find_leaning(evidence.leans)[:, target], target)
+    repeated = accused and lead >= REPEATED_CROWD and agrees_with_earlier(evidence, suspects)
     if (
-        lead < CROWD_LEAD
+        not (lead >= CROWD_LEAD or repeated)
         or measured[target] < CROWD_NOW
         or not 3 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence)
     ):
@@ -256,12 +270,13 @@ def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | N
     return Charge("crowd", suspects, lead, f"leans to class {target} with {int(suspects.sum()) - 1} others")
 
 
-def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int) -> Tensor:
-    """Return (n,) weights for the first rounds without an accusation, lower for those who lean to a suspect class.
+def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int, accused: bool) -> Tensor:
+    """Return (n,) weights for a round without a charge, lower for those who lean to a suspect class.
 
-    They keep the model from learning a backdoor before the records are clear.
+    They keep the model from learning a backdoor before the records are clear, in the first rounds, and from learning it
+    in a round in which attackers who were `accused` before escape every ballot.
     """
-    if crowds is None or evidence.leans is None or round > CAUTIOUS_ROUNDS:
+    if crowds is None or evidence.leans is None or (round > CAUTIOUS_ROUNDS and not accused):
         return torch.ones(len(evidence), dtype=torch.float64)
     suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # corrects that the record starts at zero
     shares = evidence.leans.square().where(find_leaning(evidence.leans), 0)
@@ -279,15 +294,30 @@ def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:
 
 
 def measure_positions(evidence: Evidence) -> Tensor | None:
-    """Return how far the group that rewires each of the (positions,) of the image more than the others stands apart.
+    """Return how far each of the (positions,) of the image leads over all but the few at which a trigger can be.
 
-    It is 0 where the group cannot be the infected ones.
+    At each position, the rows are split along their main direction there. The split counts as much as both its
+    separation and the difference in energy between its groups allow: a trigger rewires its position more, and in one
+    way. Clients that share a label are separated too, but at many positions, so that none of them leads.
     """
-    if POSITIONS not in evidence.inputs:
+    if evidence.positions is None:
         return None
-    upper, separations = cut_columns(evidence.inputs[POSITIONS])
-    plausible = torch.tensor([may_be_infected(group) for group in upper.T])
-    return separations.clamp(max=MAX_SEPARATION).where(plausible, 0)
+    groups, separations = split_positions(evidence.positions)
+    gaps = separate_groups(evidence.inputs[POSITIONS], groups)
+    plausible = torch.tensor([may_be_infected(group) for group in groups.T])
+    strengths = torch.minimum(separations, gaps).clamp(min=0).where(plausible, 0)
+    ranked = strengths.sort(descending=True).values
+    return (strengths - ranked[TRIGGER_POSITIONS]).clamp(min=0)
+
+
+def split_positions(products: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut the rows in two along their main direction at each of k positions.
+
+    Return the (n, k) smaller groups and the (k,) separations.
+    """
+    axes: Tensor = torch.linalg.eigh(products).eigenvectors[:, :, -1].T  # (n, k)
+    upper, separations = cut_columns(axes)
+    return torch.where(upper.sum(0) > len(upper) / 2, ~upper, upper), separations
 
 
 def may_be_infected(group: Tensor) -> bool:
@@ -295,26 +325,32 @@ def may_be_infected(group: Tensor) -> bool:
     return max(3, len(group) / 10) <= int(group.sum()) <= len(group) / 2
 
 
-def charge_position(evidence: Evidence, measured: Tensor | None, positions: Tensor | None) -> Charge | None:
-    """Charge those who rewire one position of the image, if that is clear in this round or over several rounds.
+def charge_position(
+    evidence: Evidence, measured: Tensor | None, positions: Tensor | None, accused: bool
+) -> Charge | None:
+    """Charge those who rewire one position of the image in the same way, if it is clear now or over several rounds.
 
-    A trigger has the same position in every image; objects do not.
+    A trigger has the same position in every image; objects do not, so the labels that honest clients share separate
+    them at many positions. If somebody was `accused` before, a group that is clear over several rounds only must point
+    in the same direction: attackers keep their backdoor.
     """
-    if positions is None or measured is None or len(evidence) < MIN_SPLIT_ROWS:
+    if positions is None or measured is None or evidence.positions is None or len(evidence) < MIN_SPLIT_ROWS:
         return None
     now, usual = int(measured.argmax()), int(positions.argmax())
     if measured[now] >= CLEAR_POSITION:
-        return describe_position(evidence, now, float(measured[now]))
-    if positions[usual] >= REPEATED_POSITION and measured[usual] >= POSITION_NOW:
-        return describe_position(evidence, usual, float(positions[usual]))
-    return None
+        return describe_position(evidence.positions, now, float(measured[now]))
+    if positions[usual] < REPEATED_POSITION or measured[usual] < POSITION_NOW:
+        return None
+    charge = describe_position(evidence.positions, usual, float(positions[usual]))
+    return None if accused and not agrees_with_earlier(evidence, charge.suspects) else charge
 
 
-def describe_position(evidence: Evidence, position: int, clarity: float) -> Charge:
+def describe_position(products: Tensor, position: int, clarity: float) -> Charge:
     """Build the charge against those who rewire a position."""
-    suspects, separation = cut_in_two(evidence.inputs[POSITIONS][:, position])
-    words = f"rewires position {position} with {int(suspects.sum()) - 1} others, separation {separation:.1f}"
-    return Charge("position", suspects, clarity, words)
+    groups, separations = split_positions(products[position : position + 1])
+    others, separation = int(groups.sum()) - 1, float(separations)
+    words = f"rewires position {position} with {others} others, separation {separation:.1f}"
+    return Charge("position", groups[:, 0], clarity, words)
 
 
 def measure_strangeness(evidence: Evidence) -> Tensor:

@@ -25,6 +25,9 @@ POSITIONS = "positions of the image"
 MIN_POSITIONS = 4
 """With fewer positions, a layer does not show where in an image something changed."""
 
+MAX_POSITIONS = 64
+"""The most positions that are told apart; in a larger map, neighbours count as one, since each takes n x n numbers."""
+
 ROUNDING = 1e-12
 """Share of a row's energy below which its energy about the mean is only rounding."""
 
@@ -55,6 +58,8 @@ class Evidence:
         directions: (n, n) centred cosines between the rows of each view: every weight layer, `HIDDEN` and `ALL`.
         inputs: (n, fan-in) square roots of each input's share of a row's energy, by hidden layer; and under
             `POSITIONS`, if there are any, (n, positions) those of each position of an image.
+        positions: (positions, n, n) centred inner products of the rows at each position of an image, in units of the
+            rows' lengths in that layer; None if there are no positions.
         leans: (n, classes) how far each row raises each class, in unit rows; None if there are too few classes.
         looks: (n, classes) how similar the features are on which a row and the others raise a class, on average; NaN
             for rows that do not raise it. None if `leans` is.
@@ -69,6 +74,7 @@ class Evidence:
     layer_lengths: Mapping[str, Tensor]
     directions: Mapping[str, Tensor]
     inputs: Mapping[str, Tensor]
+    positions: Tensor | None
     leans: Tensor | None
     looks: Tensor | None
     fits: Tensor | None
@@ -94,6 +100,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
     """Gather the evidence of a round: read every column once, and the last layer once more, class by class."""
     layout, rows, hidden = updates.layout, len(updates), find_hidden_layers(updates.layout)
     placed = find_placed_layer(layout)
+    at_positions = torch.zeros(placed.positions if placed else 0, rows, rows, dtype=torch.float64)
     directions = recalled.directions if recalled else {}
     products = {name: torch.zeros(rows, rows, dtype=torch.float64) for name in layout.weights}
     energy = {
@@ -104,10 +111,13 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
     along_recalled = {name: torch.zeros(rows, dtype=torch.float64) for name in directions}
     along_base = torch.zeros(rows, dtype=torch.float64)
     for name in layout.names:
-        for columns, inside, block in read_blocks(updates, name):
+        here = placed if placed and name == placed.layer else None
+        for columns, inside, block in read_blocks(updates, name, here.cells if here else 1):
             if base is not None:
                 along_base += block @ base[columns].double()
-            if name in products:
+            if here:
+                add_position_products(at_positions, block, here)
+            elif name in products:
                 products[name].addmm_(block, block.T)
             if name in directions:
                 along_recalled[name] += block @ directions[name][inside].double()
@@ -115,11 +125,13 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
                 add_sums(sums, block, inside.start, fan_in(layout, name))
             if name in energy:
                 add_energy(energy[name], block, inside.start)
+    if placed:
+        products[placed.layer] = at_positions.sum(0)
     lengths = updates.squared_norms.sqrt()
     views = {**{name: (name,) for name in layout.weights}, HIDDEN: hidden, ALL: layout.weights}
     shares = {name: share_energy(energy[name]) for name in hidden}
     if placed:
-        shares[POSITIONS] = share_energy(energy[placed.layer].view(rows, -1, placed.positions).sum(1))
+        shares[POSITIONS] = share_energy(add_up_positions(energy[placed.layer], placed))
     leans = measure_leans(sums)
     looks, fits = (None, None) if leans is None else compare_looks(updates, find_leaning(leans), base)
     layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
@@ -128,6 +140,7 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
         layer_lengths,
         {view: compare_directions(layout, products, names) for view, names in views.items()},
         shares,
+        compare_at_positions(at_positions, layer_lengths[placed.layer]) if placed else None,
         leans,
         looks,
         fits,
@@ -137,13 +150,15 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
     )
 
 
-def read_blocks(updates: Updates, name: str) -> Iterator[tuple[slice, slice, Tensor]]:
+def read_blocks(updates: Updates, name: str, unit: int = 1) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield a layer in blocks of columns: their indices in the model and in the layer, and the (n, w) rows in float64.
 
-    A block holds whole outputs, or a part of a single output that is too wide.
+    A block holds whole outputs, or a part of a single output that is too wide: a multiple of `unit`, which divides the
+    number of inputs.
     """
     first, last = updates.layout.columns[name].start, updates.layout.columns[name].stop
-    most, inputs = max(1, BLOCK_ELEMENTS // len(updates)), max(1, fan_in(updates.layout, name))
+    inputs = max(1, fan_in(updates.layout, name))
+    most = max(1, BLOCK_ELEMENTS // len(updates) // unit) * unit
     width = most - most % inputs or inputs
     for output in range(first, last, width):
         end = min(output + width, last)
@@ -166,10 +181,21 @@ def count_classes(layout: Layout) -> int:
 
 
 class PlacedLayer(NamedTuple):
-    """The layer that sees an image position by position: the first dense layer after a convolution."""
+    """The layer that sees an image position by position: the first dense layer after a convolution.
+
+    Attributes:
+        cells: the number of positions in a channel's map.
+        span: the number of neighbouring cells that count as one position.
+    """
 
     layer: str
-    positions: int
+    cells: int
+    span: int
+
+    @property
+    def positions(self) -> int:
+        """The number of positions that are told apart."""
+        return -(-self.cells // self.span)
 
 
 def find_placed_layer(layout: Layout) -> PlacedLayer | None:
@@ -180,9 +206,32 @@ def find_placed_layer(layout: Layout) -> PlacedLayer | None:
     shapes = dict(zip(layout.names, layout.shapes, strict=True))
     for before, name in pairwise(layout.weights):
         if len(shapes[before]) > 2 and len(shapes[name]) == 2:
-            positions, rest = divmod(shapes[name][1], max(1, shapes[before][0]))
-            return PlacedLayer(name, positions) if positions >= MIN_POSITIONS and not rest else None
+            cells, rest = divmod(shapes[name][1], max(1, shapes[before][0]))
+            placed = PlacedLayer(name, cells, span=-(-cells // MAX_POSITIONS))
+            return placed if cells >= MIN_POSITIONS and not rest else None
     return None
+
+
+def add_position_products(products: Tensor, block: Tensor, placed: PlacedLayer) -> None:
+    """Add the inner products of a block of the placed layer's columns to those at their positions."""
+    by_cell = block.view(len(block), -1, placed.cells).permute(2, 0, 1)  # (cells, n, w)
+    if placed.span == 1:
+        products.baddbmm_(by_cell, by_cell.transpose(1, 2))
+        return
+    for total, cells in zip(products, torch.split(by_cell, placed.span), strict=True):
+        total += (cells @ cells.transpose(1, 2)).sum(0)
+
+
+def add_up_positions(energy: Tensor, placed: PlacedLayer) -> Tensor:
+    """Return the (n, positions) energies of positions, given the (n, fan-in) energies of the placed layer's inputs."""
+    by_cell = energy.view(len(energy), -1, placed.cells).sum(1)
+    return torch.stack([cells.sum(1) for cells in torch.split(by_cell, placed.span, dim=1)], 1)
+
+
+def compare_at_positions(products: Tensor, lengths: Tensor) -> Tensor:
+    """Return the (positions, n, n) inner products about the mean row, in units of the rows' lengths in the layer."""
+    scaled = divide_or_zero(products, lengths[:, None] * lengths)
+    return scaled - scaled.mean(1, keepdim=True) - scaled.mean(2, keepdim=True) + scaled.mean((1, 2), keepdim=True)
 
 
 def add_energy(energy: Tensor, block: Tensor, start: int) -> None:

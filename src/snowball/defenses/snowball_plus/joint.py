@@ -82,6 +82,9 @@ def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
         if name != POSITIONS:
             traces[f"direction {name}"] = compare_groups(evidence.directions[name], suspects)
         traces[f"inputs {name}"] = compare_groups(apart @ apart.T, suspects)
+    if evidence.positions is not None:
+        position = find_position(evidence.positions, suspects)
+        traces["direction at one position"] = compare_groups(evidence.positions[position], suspects)
     traces |= {f"recalled direction {name}": each for name, each in evidence.recalled_directions.items()}
     traces |= {f"recalled inputs {name}": each for name, each in evidence.recalled_inputs.items()}
     return {name: standardise(each) for name, each in traces.items()}
@@ -90,6 +93,11 @@ def score_traces(evidence: Evidence, suspects: Tensor) -> dict[str, Tensor]:
 def find_target(leans: Tensor, suspects: Tensor) -> int:
     """Return the class that a group leans to most."""
     return int(leans[suspects].mean(0).argmax())
+
+
+def find_position(products: Tensor, suspects: Tensor) -> int:
+    """Return the position at which a group points the same way most, in the (positions, n, n) products."""
+    return int(products[:, suspects][:, :, suspects].mean((1, 2)).argmax())
 
 
 def weigh_traces(features: Tensor, suspects: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
 from snowball.defenses.ops import compute_clip_factors, compute_medians, elect_everyone, sort_rows
 from snowball.defenses.snowball_plus.ballots import (
     MAX_CHARGED_SHARE,
+    MAX_LEAD,
     MIN_SPLIT_ROWS,
     Charge,
     Signals,
@@ -30,6 +31,7 @@ from snowball.defenses.snowball_plus.ballots import (
     charge_strangers,
     measure_signals,
     measure_strangeness,
+    rank_agreement,
     update_record,
     weigh_by_crowds,
 )
@@ -91,7 +93,7 @@ class SnowballPlus:
         charges = self._hold_ballots(evidence, memory, signals, read_traits(memory.clients, updates.clients))
         judgement = judge_charges(evidence, charges)
         memory = learn_suspects(memory, updates, evidence, judgement, signals.split)
-        accused = judgement.suspects if judgement else join_suspects(charges, len(updates))
+        accused = judgement.suspects if judgement else join_suspects(evidence, charges)
         facts = describe_round(charges, judgement) | {"seconds.ballots": perf_counter() - start}
         if charges:
             delta = average_clipped(updates, ~accused)
@@ -99,18 +101,19 @@ class SnowballPlus:
             delta = find_medians(updates)
         else:
             record = None if "crowd" in self.without else memory.crowds
-            weights = weigh_by_crowds(evidence, record, context.round)
+            weights = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
             delta = average_clipped(updates, ~accused, weights)
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember))
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
         """Return all charges by independent ballots; if there are none, the first charge by another ballot."""
+        accused = memory.charges > 0
         found: dict[Ballot, Charge | None] = {
             "split": charge_split(evidence, signals.split),
-            "position": charge_position(evidence, signals.positions, memory.positions),
-            "crowd": charge_crowd(evidence, signals.crowds, memory.crowds),
+            "position": charge_position(evidence, signals.positions, memory.positions, accused),
+            "crowd": charge_crowd(evidence, signals.crowds, memory.crowds, accused),
             "reputation": charge_reputation(evidence, traits),
-            "recalled": charge_recalled(evidence) if memory.charges else None,
+            "recalled": charge_recalled(evidence) if accused else None,
             "strangers": charge_strangers(evidence, traits),
         }
         held = [charge for name, charge in found.items() if charge and name not in self.without]
@@ -123,7 +126,9 @@ def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates
     return replace(
         memory,
         crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
-        positions=None if signals.positions is None else update_record(memory.positions, signals.positions),
+        positions=None
+        if signals.positions is None
+        else update_record(memory.positions, signals.positions.clamp(max=MAX_LEAD)),
         clients=update_clients(memory.clients, updates.clients, strangeness, context.round),
     )
 
@@ -132,15 +137,21 @@ def judge_charges(evidence: Evidence, charges: Sequence[Charge]) -> Judgement | 
     """Judge the charged by all traces together; None for a reputation, which stands even if the traces are unclear."""
     if not charges or charges[0].ballot == "reputation":
         return None
-    return judge_together(evidence, join_suspects(charges, len(evidence)))
+    return judge_together(evidence, join_suspects(evidence, charges))
 
 
-def join_suspects(charges: Sequence[Charge], rows: int) -> Tensor:
-    """Return an (n,) bool mask of all that any ballot charges; if they are too many, of the first charge only."""
+def join_suspects(evidence: Evidence, charges: Sequence[Charge]) -> Tensor:
+    """Return an (n,) bool mask of all that any ballot charges.
+
+    If they are too many, they cannot all be infected. Then return those of the charge whose suspects point most in the
+    direction of earlier suspects, or of the first charge if there were none.
+    """
     if not charges:
-        return torch.zeros(rows, dtype=torch.bool)
+        return torch.zeros(len(evidence), dtype=torch.bool)
     joined = torch.stack([charge.suspects for charge in charges]).any(0)
-    return charges[0].suspects if joined.double().mean() > MAX_CHARGED_SHARE else joined
+    if joined.double().mean() <= MAX_CHARGED_SHARE:
+        return joined
+    return max(charges, key=lambda charge: rank_agreement(evidence, charge.suspects)).suspects
 
 
 def learn_suspects(

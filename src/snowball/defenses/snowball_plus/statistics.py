@@ -38,6 +38,20 @@ def cut_columns(values: Tensor) -> tuple[Tensor, Tensor]:
     return values > lower, torch.where(differ, gap / pooled, 0)
 
 
+def separate_groups(values: Tensor, groups: Tensor) -> Tensor:
+    """Return how much higher the (n, k) values of a group per column are than the others', in deviations within both.
+
+    It is 0 for an empty group or one that holds everybody.
+    """
+    inside, count = groups.double(), len(values)
+    sizes = inside.sum(0)
+    means = (values * inside).sum(0) / sizes.clamp(min=1)
+    others = (values * (1 - inside)).sum(0) / (count - sizes).clamp(min=1)
+    scatter = (values - torch.where(groups, means, others)).square().sum(0)
+    gaps = (means - others) / (scatter / count).clamp(min=SMALLEST_VARIANCE).sqrt()
+    return gaps.where((sizes > 0) & (sizes < count), 0)
+
+
 def rank_group(values: Tensor, group: Tensor) -> float:
     """Measure how much higher a group's (n,) values rank than the others': the standardised Mann-Whitney statistic."""
     return float(rank_groups(values, group[None])[0])
