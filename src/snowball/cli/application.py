@@ -18,7 +18,6 @@ TABLE_CHARS = 180
 
 COMMAND_ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
 
-Out = Annotated[Path | None, typer.Option(help="Output folder (default: runs/NAME-SEED).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

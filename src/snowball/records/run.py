@@ -127,6 +127,12 @@ class RunFolder:
         """Add a round: the whole line reaches the disk, or none of it."""
         append_line(self.path / ROUNDS, record)
 
+    def set_rounds(self, rounds: int) -> None:
+        """Change the number of rounds that run.json asks for, if it differs."""
+        settings = self.run["settings"]
+        if settings.get("rounds") != rounds:
+            write_json(self.path / RUN, self.run | {"settings": settings | {"rounds": rounds}})
+
     def truncate(self, round: int) -> None:
         """Remove the summary and all rounds after this one, to continue from a checkpoint."""
         kept = b"".join(line for line, record in self._read_lines() if record["round"] <= round)
