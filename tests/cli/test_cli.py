@@ -419,6 +419,14 @@ def test_an_audit_as_json_is_json_alone(call: Call, tmp_path: Path) -> None:
     assert [moment["state"] for moment in moments] == ["elected", "left_out"]
 
 
+def test_an_audit_page_to_the_standard_output_is_alone_there(call: Call, tmp_path: Path) -> None:
+    audit = audit_of(tmp_path / "audit.jsonl", {"elected": ["a"]})
+    code, output, errors = call("audit", audit, "--html", "-")
+    assert code == 0
+    assert output.startswith("<!DOCTYPE html>")
+    assert errors.startswith("1 round aggregated")
+
+
 def test_a_bad_audit_is_one_line_and_exit_code_2(call: Call, tmp_path: Path) -> None:
     assert "there is no audit in" in fault(call, "audit", tmp_path / "nothing")
     audit = audit_of(tmp_path / "audit.jsonl", {}, {"mode": "\x1b[2J"})

@@ -1,6 +1,8 @@
 """The application that commands register with, and options and functions that several commands share."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,7 @@ TABLE_CHARS = 180
 
 COMMAND_ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
 
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page that works offline; - prints it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -63,6 +66,16 @@ def handle_options(
     ] = False,
 ) -> None:
     """Accept the options that come before a command."""
+
+
+def is_standard_output(html: Path | None) -> bool:
+    """Return whether a page goes to the standard output."""
+    return html == Path("-")
+
+
+def free_standard_output(html: Path | None) -> AbstractContextManager[Any]:
+    """Send what is printed to the error output if a page needs the standard output."""
+    return redirect_stdout(sys.stderr) if is_standard_output(html) else nullcontext()
 
 
 def build_table(lines: Sequence[Sequence[str]]) -> "Table":
