@@ -204,10 +204,24 @@ def test_lists_name_everything_with_a_summary(call: Call, kind: str, known: str)
     assert [line.split()[0] for line in output.splitlines()] == list(entries)
 
 
-def test_a_listed_defense_says_what_can_be_set(call: Call) -> None:
-    entries = {entry["name"]: entry for entry in json.loads(call("list", "defenses", "--json")[1])}
-    assert "clusters" in entries["snowball"]["settings"]
-    assert entries["ideal"]["settings"] == []
+@pytest.mark.parametrize("kind", ["defenses", "attacks", "partitions", "presets"])
+def test_every_listed_setting_has_a_type_a_default_and_a_meaning(call: Call, kind: str) -> None:
+    entries = json.loads(call("list", kind, "--json")[1])
+    for setting in (setting for entry in entries for setting in entry["settings"].values()):
+        assert setting.keys() == {"type", "default", "meaning"}
+        assert setting["type"]
+        assert setting["meaning"]
+
+
+def test_a_listed_entry_says_what_can_be_set(call: Call) -> None:
+    defenses = {entry["name"]: entry["settings"] for entry in json.loads(call("list", "defenses", "--json")[1])}
+    assert defenses["snowball"]["clusters"]["type"] == 'integer or "gap"'
+    assert defenses["snowball"]["vae.first_epochs"]["default"] > 0
+    assert defenses["intersection"]["members"]["default"] == ["snowball", "flame"]
+    assert defenses["ideal"] == {}
+    presets = {entry["name"]: entry["settings"] for entry in json.loads(call("list", "presets", "--json")[1])}
+    assert presets["demo"]["rounds"] == {"type": "integer", "default": 20, "meaning": "number of rounds."}
+    assert presets["paper/mnist"]["defense.judge"]["default"] == "vae"
 
 
 def test_data_says_where_it_is(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
