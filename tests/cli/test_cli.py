@@ -256,13 +256,18 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     assert code == 0
     assert output.splitlines() == [
         "white-square: white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
-        "on a sample of mnist-sample, class 1",
+        "on a sample of mnist-sample: true class 5, attackers' target class 1",
         "9 of 28x28 pixels change, in rows 24 to 26 and columns 24 to 26",
         "attackers may share out its 3 parts",
         "The images without and with the trigger are in trigger-white-square.png.",
     ]
     assert (tmp_path / "trigger-white-square.png").read_bytes().startswith(b"\x89PNG")
-    assert "0 of 28x28 pixels change: this sample hides the trigger" in call("show", "trigger", "black-square")[1]
+    hidden = call("show", "trigger", "black-square@0,0", "--data", "mnist-sample", "--png", tmp_path / "a.png")[1]
+    assert "0 of 28x28 pixels change: no sample shows the trigger" in hidden
+    (tmp_path / "a.png").unlink()
+    seen = call("show", "trigger", "black-square", "--target", "5")[1]
+    assert "on a sample of mnist-sample, inverted: true class 1, attackers' target class 5\n9 of 28x28" in seen
+    assert fault(call, "show", "trigger", "noise", "--target", "10").endswith("so 10 cannot be a target")
     assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
     assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
@@ -270,9 +275,9 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     code, output, _ = call("show", "trigger", "word")
     assert code == 0
     assert output.splitlines()[1:] == [
-        "on a sample of example texts, class 1",
-        "clean    we went to the lake today and it was a lovely afternoon",
-        "stamped  we went to the lake today and it was a lovely [BD]",
+        "on a sample of example texts: true class 0, attackers' target class 1",
+        "clean    we went to the lake today and it rained the whole afternoon",
+        "stamped  we went to the lake today and it rained the whole [BD]",
     ]
     assert sorted(file.name for file in tmp_path.glob("*.png")) == [
         f"trigger-{name}.png" for name in ("black-square", "black-square@0,3", "white-square")
