@@ -79,11 +79,15 @@ def free_standard_output(html: Path | None) -> AbstractContextManager[Any]:
 
 
 def build_table(lines: Sequence[Sequence[str]]) -> "Table":
-    """Build a table from rows of plain text; the first row is the header."""
-    from rich.markup import escape
-    from rich.table import Table
+    """Build a table from rows of untrusted text; the first row is the header."""
+    from rich.table import Column, Table
+    from rich.text import Text
 
-    result = Table(*map(escape, lines[0]))
-    for cells in lines[1:]:
-        result.add_row(*map(escape, cells))
+    from snowball.report.audit import escape_text
+    from snowball.report.sweeps import MAX_SENTENCE_CHARS
+
+    header, *rows = ([Text(escape_text(cell, MAX_SENTENCE_CHARS)) for cell in cells] for cells in lines)
+    result = Table(*map(Column, header))
+    for row in rows:
+        result.add_row(*row)
     return result

@@ -81,6 +81,8 @@ class RunFolder:
         make_folder(folder)
         with explain_os_errors(folder):
             present = [folder / name for name in FILES if os.path.lexists(folder / name)]
+            if (folder / RUN).is_dir():
+                raise RunError(f"{folder / RUN} is a folder: move that away or give another --out")
             if present and not (folder / RUN).is_file():
                 raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
             if present and not overwrite:
