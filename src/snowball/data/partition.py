@@ -36,9 +36,6 @@ def partition_niid_bench(
     whole draw is repeated until every client has `minimum` samples. The Snowball paper splits its images this way.
 
     Args:
-        labels: (n,) the class of each sample.
-        clients: number of clients.
-        rng: the generator of the draws.
         alpha: concentration of the Dirichlet distribution; the lower, the fewer classes a client has.
         minimum: samples that every client has at least.
     """
@@ -80,9 +77,6 @@ def partition_dirichlet_plain(
     every `alpha` works.
 
     Args:
-        labels: (n,) the class of each sample.
-        clients: number of clients.
-        rng: the generator of the draws.
         alpha: concentration of the Dirichlet distribution; the lower, the fewer classes a client has.
         minimum: samples that every client has at least.
     """
@@ -121,9 +115,6 @@ def partition_pathological(
     some clients an extra class.
 
     Args:
-        labels: (n,) the class of each sample.
-        clients: number of clients.
-        rng: the generator of the draws.
         classes_per_client: number of classes that each client has samples of.
     """
     _check_sizes(len(labels), clients, minimum=1)
@@ -156,7 +147,6 @@ def partition_natural(groups: Tensor, drop_below: int = 1) -> Parts:
     """Keep the natural clients of the data, without those that have fewer than `drop_below` samples.
 
     Args:
-        groups: (n,) the natural client of each sample.
         drop_below: natural clients with fewer samples are left out.
     """
     parts = _group_by_value(groups)
