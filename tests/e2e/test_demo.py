@@ -1,6 +1,7 @@
 """The demo, as a newcomer runs it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ def test_the_demo_shows_a_backdoor_let_in_and_kept_out(tmp_path: Path, seed: int
     command = [Path(sys.executable).with_name("snowball"), "demo", "--out", tmp_path, "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert str(tmp_path / "report.html") in done.stdout
+    headline = done.stdout.splitlines()[-1]
+    assert re.match(r"fedavg lost to the backdoor in round \d+ .*; snowball held: the backdoor stayed out \(", headline)
+    assert f"<h1>{headline}</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "report.html").stat().st_size > 0
     fedavg, snowball = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("fedavg", "snowball"))
     for moment in ("best", "last"):

@@ -118,7 +118,8 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
     assert seen["offered"]["focus"] == "A"
     run = seen["run"]
     assert (run["view"], run["title"], run["round"]) == ("run", "snowball against cba on mnist, seed 2", "3 of 3")
-    assert (run["outcome"], run["picks"], run["infected"], run["scrolled"]) == ("kept the backdoor out", 50, 10, 0)
+    assert run["outcome"] == "held: the backdoor stayed out (1 of 30 infected updates averaged)"
+    assert (run["picks"], run["infected"], run["scrolled"]) == (50, 10, 0)
     assert run["focus"] == "run-title"
     assert len(set(seen["ticks"])) == len(seen["ticks"]) > 2  # with digits enough to be told apart
     assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 RUN_WIDTH = 16
 """Maximum column width if the table has one column per run."""
 
+MAX_HEADLINE_CHARS = 1200
+"""The most characters that are shown of the line that says how the runs ended."""
+
 
 @app.command("report")
 def report_results(
@@ -37,7 +40,7 @@ def report_results(
     ] = None,
 ) -> None:
     """Show the results of runs and sweeps."""
-    from snowball.report import find_runs, read_sweeps, write_html
+    from snowball.report import build_rows, find_runs, read_sweeps, write_html
     from snowball.report.export.runs import write_run_exports
     from snowball.report.figures import build_figures
 
@@ -45,14 +48,18 @@ def report_results(
         if not path.is_dir():
             raise RunError(f"{path} is not a folder")
     sweeps, faults = read_sweeps(paths)
-    noted = faults if sweeps or faults else None  # without sweeps, the first unusable run is an error
+    noted = faults if sweeps or faults else None  # without sweeps, the first folder without a usable run is an error
     folders = find_runs(paths, noted) if html or not paper else []
     if not sweeps and (paper or not folders):
         raise RunError(faults[0] if faults else f"there is no sweep in {', '.join(map(str, paths))}")
     with free_standard_output(html):
         if not paper:
             sweeps = [replace(sweep, published=None) for sweep in sweeps]
-            show_runs(folders, noted)
+            rows = build_rows(folders, faults)
+            if not rows and not sweeps:
+                raise RunError(faults[0])
+            show_runs(rows)
+            show_headline(rows)
         show_sweeps(sweeps)
         figures = build_figures(sweeps, faults)
     try:
@@ -118,22 +125,12 @@ def show_faults(faults: Iterable[str]) -> None:
         typer.echo(f"snowball: {fault}", err=True)
 
 
-def show_table(paths: Iterable[Path]) -> "list[RunFolder]":
-    """Print the results of the runs in these folders."""
-    from snowball.report import find_runs
-
-    folders = find_runs(paths)
-    show_runs(folders)
-    return folders
-
-
-def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -> None:
-    """Print a table of runs; an unreadable run is added to the faults, or raised if there is no list of them."""
+def show_runs(rows: "Sequence[Row]") -> None:
+    """Print a table of runs."""
     from rich.console import Console
 
-    from snowball.report import HEADERS, build_rows
+    from snowball.report import HEADERS
 
-    rows = build_rows(folders, faults)
     runs = [row.cells() for row in rows]
     console = Console(
         width=None if sys.stdout.isatty() else TABLE_CHARS + max((len(cells[0]) for cells in runs), default=0)
@@ -145,6 +142,15 @@ def show_runs(folders: "Sequence[RunFolder]", faults: list[str] | None = None) -
         for start in range(0, len(runs), fitting):
             console.print(build_table(list(zip(HEADERS, *runs[start : start + fitting], strict=True))))
     show_exceptions(rows)
+
+
+def show_headline(rows: "Sequence[Row]") -> None:
+    """Print how the runs ended, in one line."""
+    from snowball.report.audit import escape_text
+    from snowball.report.prose import write_headline
+
+    if rows:
+        typer.echo(escape_text(write_headline(rows), MAX_HEADLINE_CHARS))
 
 
 def show_exceptions(rows: "Iterable[Row]") -> None:

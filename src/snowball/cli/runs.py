@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snowball.cli.application import EXIT_STOPPED, app
-from snowball.cli.reports import show_table
+from snowball.cli.reports import show_headline, show_runs
 from snowball.errors import RunError, SettingError
 from snowball.registry import suggest_name
 from snowball.sim.engines.choice import Device, EngineName, choose_engine
@@ -29,7 +29,7 @@ def run_demo(
 ) -> None:
     """Compare FedAvg and Snowball on the shipped sample, in minutes."""
     engine = choose_engine(EngineName.processes)
-    from snowball.report import write_html
+    from snowball.report import build_rows, find_runs, write_html
     from snowball.sim.presets import load_experiment
 
     folder = out or Path("runs") / f"demo-{seed}"
@@ -37,9 +37,12 @@ def run_demo(
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
         experiment = load_experiment("demo", [f"seed={seed}", f"defense.name={defense}"])
         run_to_end(experiment, folder / defense, engine, True, overwrite)
-    folders = show_table([folder / "fedavg", folder / "snowball"])
+    folders = find_runs([folder / "fedavg", folder / "snowball"])
+    rows = build_rows(folders)
+    show_runs(rows)
     write_html(folders, folder / "report.html")
     typer.echo(f"The report is {folder / 'report.html'}: open it in a browser.")
+    show_headline(rows)
 
 
 @app.command("run")
@@ -71,6 +74,7 @@ def run_experiment(
         raise SettingError("--resume continues a run and --overwrite replaces it: give only one of them")
     chosen = choose_engine(engine, device, workers, chunk)
     from snowball.records.presets import describe_presets
+    from snowball.report import build_rows, find_runs
     from snowball.sim.presets import load_experiment
 
     experiment = load_experiment(source, assignments or ())
@@ -79,8 +83,10 @@ def run_experiment(
     if resume and not holds_run(folder):
         raise RunError(f"there is no run in {folder} to --resume{suggest_folder(folder)}")
     run_to_end(experiment, folder, chosen, resume, overwrite)
-    show_table([folder])
+    rows = build_rows(find_runs([folder]))
+    show_runs(rows)
     typer.echo(f"The results are in {folder}.")
+    show_headline(rows)
 
 
 def name_folder(name: str, experiment: "Experiment") -> str:

@@ -2,43 +2,118 @@
 
 from collections.abc import Mapping, Sequence
 
-from snowball.report.runs import Row
-
-MIN_BACKDOOR_IN, MAX_BACKDOOR_OUT = 0.5, 0.2
-"""Backdoor accuracy from which a model has learned the backdoor, and up to which it has not: clean models err too."""
+from snowball.report.outcomes import CHANCE, MAX_OUT, Outcome, judge_rows
+from snowball.report.runs import ABSENT, Row
 
 OUTCOMES = {
-    "in": "let the backdoor in",
-    "partly": "let the backdoor in part of the way",
-    "out": "kept the backdoor out",
+    "in": "lost to the backdoor",
+    "partly": "lost to the backdoor in part",
+    "gone": "recovered from the backdoor",
+    "low": "let attackers in but did not lose yet",
+    "unclear": "cannot be judged",
+    "out": "held",
+    "damage": "met an attack without a backdoor",
     "none": "trained without an attack",
     "empty": "finished no round yet",
 }
-"""The outcomes of a run, worst first."""
+"""The outcomes of a run, worst first; `snowball.report.outcomes` decides which it is."""
 
-MAX_NAMES = 4
-"""The most runs that are named in prose; more are counted."""
+REASONS = {
+    ("low", "alone"): ", and no fedavg run beside it shows that the attack works",
+    ("low", "harmless"): ", nor had it with fedavg by then",
+    ("unclear", "harmless"): ": fedavg had not learned the backdoor by then either",
+    ("out", "averaged"): " where fedavg did not",
+    ("none", "waiting"): " so far",
+}
+"""What is added to an outcome that has such a reason."""
 
-
-def classify_outcome(main_accuracy: float | None, backdoor_accuracy: float | None) -> str:
-    """Return the outcome of a run: a key of `OUTCOMES`."""
-    if main_accuracy is None:
-        return "empty"
-    if backdoor_accuracy is None:
-        return "none"
-    if backdoor_accuracy >= MIN_BACKDOOR_IN:
-        return "in"
-    return "out" if backdoor_accuracy <= MAX_BACKDOOR_OUT else "partly"
+MAX_NAMES, MAX_DETAILED = 4, 2
+"""The most runs or defenses that are named in prose, more are counted; and the most whose outcome has its numbers."""
 
 
 def write_headline(rows: Sequence[Row]) -> str:
-    """Say in one line how the runs ended."""
-    groups = _group_rows(rows)
+    """Say in one line how the runs ended: each if they are few, or how many of each defense, or of all."""
+    outcomes = judge_rows(rows)
     if len(rows) <= MAX_NAMES:
-        parts = [f"{join_names([row.name for row in group])} {OUTCOMES[key]}" for key, group in groups.items()]
+        parts = _describe_each(rows, outcomes)
+    elif len(defenses := dict.fromkeys(row.defense for row in rows)) <= MAX_NAMES:
+        judged = list(zip(rows, outcomes, strict=True))
+        parts = [f"{defense}: {_count_outcomes(judged, defense)}" for defense in defenses]
     else:
-        parts = [f"{len(group)} of {len(rows)} runs {OUTCOMES[key]}" for key, group in groups.items()]
+        parts = [f"{len(group)} of {len(rows)} runs {OUTCOMES[key]}" for key, group in _group_rows(rows).items()]
     return "; ".join(parts) + "."
+
+
+def _describe_each(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> list[str]:
+    """Say how each run ended, worst first; runs that ended alike share a clause."""
+    named: dict[str, list[str]] = {}
+    for row, outcome in sorted(zip(rows, outcomes, strict=True), key=lambda each: list(OUTCOMES).index(each[1].key)):
+        said = describe_outcome(row, outcome) if len(rows) <= MAX_DETAILED else shorten_outcome(outcome)
+        named.setdefault(said, []).append(_name_run(row, rows))
+    return [f"{join_names(names)} {said}" for said, names in named.items()]
+
+
+def describe_outcome(row: Row, outcome: Outcome) -> str:
+    """Say how a run ended and how many infected updates were averaged, as what follows its name."""
+    if outcome.key == "low":
+        reason = REASONS.get((outcome.key, outcome.reason), "")
+        return f"averaged {_count_averaged(row)}, but the backdoor has not taken hold yet{reason}"
+    stayed = ": the backdoor stayed out" if outcome == Outcome("out") else ""
+    text = shorten_outcome(outcome) + stayed + _add_numbers(row, outcome)
+    return f"{text} ({_count_averaged(row)} averaged)" if row.infected and outcome.key != "empty" else text
+
+
+def shorten_outcome(outcome: Outcome) -> str:
+    """Say how a run ended, without its numbers."""
+    round = f" in round {outcome.until or outcome.since}" if outcome.since else ""
+    reason = "" if outcome.key == "low" else REASONS.get((outcome.key, outcome.reason), "")
+    return OUTCOMES[outcome.key] + round + reason
+
+
+def _add_numbers(row: Row, outcome: Outcome) -> str:
+    """Return the numbers that belong to an outcome."""
+    main, backdoor = _format_share(row.last_main_accuracy or 0.0), row.last_backdoor_accuracy or 0.0
+    match outcome.key, outcome.reason:
+        case "gone", _:
+            return f", having lost to it in round {outcome.since}"
+        case "partly", _:
+            return f": the trigger works on {_format_share(backdoor)} of samples"
+        case "unclear", "untrained":
+            return f": its model is right on only {main} of clean samples"
+        case "unclear", "short":
+            return f" after {_count_attacked_rounds(row)}"
+        case "out", _:
+            erring = f" though its model errs on {_format_share(backdoor)} of triggered samples"
+            return ("" if row.finished else " so far") + (erring if backdoor > CHANCE + MAX_OUT else "")
+        case _:
+            return ""
+
+
+def _count_attacked_rounds(row: Row) -> str:
+    count = sum(point.infected > 0 for point in row.points)
+    return f"only {count} attacked round{'s' if count > 1 else ''}"
+
+
+def _count_averaged(row: Row) -> str:
+    """Say how many infected updates were averaged, of how many."""
+    share = {0: f"none of {row.infected}", row.infected: f"all {row.infected}"}
+    updates = "update" if row.infected == 1 else "updates"
+    return f"{share.get(row.averaged, f'{row.averaged} of {row.infected}')} infected {updates}"
+
+
+def _name_run(row: Row, rows: Sequence[Row]) -> str:
+    """Name a run by its defense, with its own name where several runs share the defense."""
+    if row.defense in (ABSENT, row.name):
+        return row.name
+    return f"{row.defense} ({row.name})" if [each.defense for each in rows].count(row.defense) > 1 else row.defense
+
+
+def _count_outcomes(judged: Sequence[tuple[Row, Outcome]], defense: str) -> str:
+    """Count the outcomes of the runs with this defense."""
+    keys = [outcome.key for row, outcome in judged if row.defense == defense]
+    first, *others = [key for key in OUTCOMES if key in keys]
+    counts = [f"{keys.count(first)} of {len(keys)} {OUTCOMES[first]}"]
+    return ", ".join(counts + [f"{keys.count(key)} {OUTCOMES[key]}" for key in others])
 
 
 def write_prose(rows: Sequence[Row]) -> str:
@@ -47,7 +122,7 @@ def write_prose(rows: Sequence[Row]) -> str:
 
 
 def _group_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    keys = [classify_outcome(row.last_main_accuracy, row.last_backdoor_accuracy) for row in rows]
+    keys = [outcome.key for outcome in judge_rows(rows)]
     groups = {key: [row for row, own in zip(rows, keys, strict=True) if own == key] for key in OUTCOMES}
     return {key: group for key, group in groups.items() if group}
 
@@ -88,13 +163,11 @@ def _describe_election(row: Row) -> str:
 
 
 def _describe_best_round(row: Row) -> str:
-    """Mention the best round if its outcome differs from the last one's."""
-    best = classify_outcome(row.best_main_accuracy, row.best_backdoor_accuracy)
-    if row.best_backdoor_accuracy is None or best == classify_outcome(
-        row.last_main_accuracy, row.last_backdoor_accuracy
-    ):
+    """Mention the best round if the backdoor was out in only one of it and the last."""
+    best, last = row.best_backdoor_accuracy, row.last_backdoor_accuracy
+    if best is None or last is None or (best <= CHANCE + MAX_OUT) == (last <= CHANCE + MAX_OUT):
         return ""
-    return f" In its best round, {row.best_round}, the trigger worked on {_format_share(row.best_backdoor_accuracy)}."
+    return f" In its best round, {row.best_round}, the trigger worked on {_format_share(best)}."
 
 
 def _describe_groups(rows: Sequence[Row]) -> list[str]:

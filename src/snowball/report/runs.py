@@ -1,5 +1,6 @@
 """The table of runs: one row per run, from its summary, or from its rounds if it has none yet."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from snowball.errors import RunError
 from snowball.records.files import read_lines
+from snowball.records.rounds import RoundRecord
 from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, RunInfo
 from snowball.records.summary import Summary, summarise_rounds
 from snowball.records.sweep import MANIFESTS
@@ -21,12 +23,34 @@ ABSENT = "–"  # noqa: RUF001
 
 
 @dataclass(frozen=True)
+class Point:
+    """One round's accuracies, as fractions, and how many updates arrived and were averaged.
+
+    Attributes:
+        participants: all updates that arrived.
+        elected: those that were averaged.
+        infected: those that arrived from attackers.
+        averaged: those from attackers that were averaged.
+    """
+
+    round: int
+    main_accuracy: float | None
+    backdoor_accuracy: float | None
+    participants: int
+    elected: int
+    infected: int
+    averaged: int
+
+
+@dataclass(frozen=True)
 class Row:
     """One run's numbers; accuracies and rates are fractions, or None if there is nothing to measure.
 
     Attributes:
         dropped: how often each client was dropped, by reason.
         kept: the rounds that left the global model as it was.
+        conditions: see `hash_conditions`.
+        points: its rounds.
     """
 
     name: str
@@ -43,6 +67,18 @@ class Row:
     seconds: float
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     kept: Sequence[int] = ()
+    conditions: str = ""
+    points: Sequence[Point] = ()
+
+    @property
+    def infected(self) -> int:
+        """How many infected updates arrived."""
+        return sum(point.infected for point in self.points)
+
+    @property
+    def averaged(self) -> int:
+        """How many infected updates were averaged."""
+        return sum(point.averaged for point in self.points)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text, one cell for each of `HEADERS`."""
@@ -96,7 +132,7 @@ def build_rows(folders: Sequence[RunFolder], faults: list[str] | None = None) ->
     rows = []
     for name, folder in zip(choose_run_names(folders), folders, strict=True):
         with note_faults(faults):
-            rows.append(_build_row(name, folder))
+            rows.append(build_row(name, folder, folder.read_rounds()))
     return rows
 
 
@@ -160,14 +196,21 @@ def read_setting_name(run: RunInfo, setting: str) -> str:
     return name if isinstance(name, str) else ABSENT
 
 
-def _build_row(name: str, folder: RunFolder) -> Row:
-    rounds = count_rounds(folder)
-    summary, finished = _read_summary(folder, rounds)
+def hash_conditions(run: RunInfo) -> str:
+    """Hash a run's seed and settings except defense and number of rounds: runs with equal hashes compare defenses."""
+    settings = run.get("settings")
+    met = settings and {**settings, "defense": None, "rounds": None}
+    return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def build_row(name: str, folder: RunFolder, records: Sequence[RoundRecord]) -> Row:
+    """Build the row of a run from its rounds."""
+    summary, finished = _read_summary(folder, records)
     best, last = summary.best, summary.last
     return Row(
         name=name,
         defense=read_setting_name(folder.run, "defense"),
-        rounds=rounds,
+        rounds=len(records),
         finished=finished,
         best_round=best and best.round,
         best_main_accuracy=best and best.main_accuracy,
@@ -179,16 +222,30 @@ def _build_row(name: str, folder: RunFolder) -> Row:
         seconds=sum(summary.seconds.get(stage, 0.0) for stage in STAGES),
         dropped=summary.dropped,
         kept=summary.kept,
+        conditions=hash_conditions(folder.run),
+        points=tuple(map(_build_point, records)),
     )
 
 
-def _read_summary(folder: RunFolder, rounds: int) -> tuple[Summary, bool]:
+def _build_point(record: RoundRecord) -> Point:
+    return Point(
+        round=record["round"],
+        main_accuracy=record["main_accuracy"],
+        backdoor_accuracy=record["backdoor_accuracy"],
+        participants=len(record["participants"]),
+        elected=sum(record["elected"]),
+        infected=sum(record["malicious"]),
+        averaged=sum(bad and chosen for bad, chosen in zip(record["malicious"], record["elected"], strict=True)),
+    )
+
+
+def _read_summary(folder: RunFolder, records: Sequence[RoundRecord]) -> tuple[Summary, bool]:
     """Return the summary of a run so far, and whether it is finished; compute it if the file does not fit."""
-    whole = folder.run.get("settings", {}).get("rounds", rounds) == rounds
+    whole = folder.run.get("settings", {}).get("rounds", len(records)) == len(records)
     with suppress(RunError):
         if whole and (summary := folder.read_summary()) is not None:
             return summary, True
-    return summarise_rounds(folder.read_rounds()), whole and (folder.path / SUMMARY).exists()
+    return summarise_rounds(records), whole and (folder.path / SUMMARY).exists()
 
 
 def escape_markdown(text: str) -> str:

@@ -130,7 +130,7 @@ def test_unfinished_and_empty_runs_and_runs_without_an_attack_have_a_page(make_r
     clean = make_run(tmp_path / "clean", "fedavg", rounds=1, backdoor_accuracy=None, malicious=[False] * 50, map=None)
     (clean.path / "summary.json").unlink()
     page = render([clean, RunFolder.create(tmp_path / "empty", {})], tmp_path / "report.html")
-    assert "clean trained without an attack; empty finished no round yet." in page
+    assert "fedavg trained without an attack; empty finished no round yet." in page
     assert "1, unfinished" in page
 
 

@@ -131,7 +131,10 @@ def test_the_page_has_a_place_for_each_table_and_figure(tmp_path: Path) -> None:
         assert page.count(f'id="{link}"') == 1
     headline = words(page.split("<h1>")[1].split("</h1>")[0])
     assert headline == "2 tables and 2 figures from 12 runs, beside the published numbers."
-    assert "12 of 12 runs have finished." in page
+    assert (
+        "12 of 12 runs have finished. fedavg: 3 of 3 lost to the backdoor; ideal: 3 of 3 held; krum: 3 of 3 held; "
+        "snowball: 3 of 3 held."
+    ) in page
 
 
 def test_a_figure_that_cannot_be_drawn_is_a_fault_of_the_page(tmp_path: Path) -> None:

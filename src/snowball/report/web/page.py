@@ -8,7 +8,7 @@ from snowball.records.run import RunFolder
 from snowball.report.compare import Difference, find_differences
 from snowball.report.data import describe_data
 from snowball.report.figures import Figure, build_figures
-from snowball.report.prose import OUTCOMES, write_headline, write_prose
+from snowball.report.prose import write_headline, write_prose
 from snowball.report.sweeps import Sweep
 from snowball.report.triggers import build_trigger_figures as trigger_figures
 from snowball.report.web.html import bundle_scripts, encode_json, pack_text, read_asset, write_page
@@ -59,7 +59,7 @@ def write_html(
         read_asset("page.html.j2"),
         [read_asset("page.css"), read_asset("runs.css"), read_asset("paper.css")],
         [bundle_scripts(*SCRIPTS)],
-        {"runs": [entry.plain() for entry in entries], "outcomes": OUTCOMES},
+        {"runs": [entry.plain() for entry in entries]},
         get_plotlyjs(),
         headline=write_paper_headline(tables, len(drawn), len(rows)) if sweeps else write_headline(rows),
         story=write_paper_prose(tables, sweeps, rows) if sweeps else write_prose(rows),

@@ -1,15 +1,14 @@
 """The runs of a page: the columns of its table, and the data of each run."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from snowball.records.run import RunFolder, RunInfo
-from snowball.report.prose import classify_outcome
-from snowball.report.runs import ABSENT, COLUMNS, Row, build_rows, choose_run_names, note_faults, read_setting_name
+from snowball.records.run import RunFolder
+from snowball.report.outcomes import Outcome, judge_rows
+from snowball.report.prose import describe_outcome
+from snowball.report.runs import ABSENT, COLUMNS, Row, build_row, choose_run_names, note_faults, read_setting_name
 from snowball.report.web.html import round_numbers
 from snowball.report.web.run_payload import pack_run
 
@@ -22,8 +21,8 @@ class IndexedRun:
     """A run of the page.
 
     Attributes:
-        conditions: see `hash_conditions`.
         packed: its rounds and settings.
+        judged: its outcome, beside the other runs of the page.
     """
 
     folder: RunFolder
@@ -31,13 +30,13 @@ class IndexedRun:
     data: str
     attack: str
     seed: str
-    conditions: str
     packed: str
+    judged: Outcome
 
     @property
     def outcome(self) -> str:
         """The run's outcome, a key of `OUTCOMES`."""
-        return classify_outcome(self.row.last_main_accuracy, self.row.last_backdoor_accuracy)
+        return self.judged.key
 
     @property
     def link(self) -> str:
@@ -52,9 +51,10 @@ class IndexedRun:
             "attack": self.attack,
             "defense": self.row.defense,
             "seed": self.seed,
-            "conditions": self.conditions,
+            "conditions": self.row.conditions,
             "rounds": self.row.rounds,
             "outcome": self.outcome,
+            "verdict": describe_outcome(self.row, self.judged),
             "finished": self.row.finished,
             "main": round_numbers(self.row.best_main_accuracy),
             "backdoor": round_numbers(self.row.best_backdoor_accuracy),
@@ -63,31 +63,26 @@ class IndexedRun:
 
 def build_run_index(folders: Sequence[RunFolder], faults: list[str] | None) -> list[IndexedRun]:
     """Index the runs, in the order given; one that cannot be read is an error, or one of the faults."""
-    entries = []
+    read = []
     for name, folder in zip(choose_run_names(folders), folders, strict=True):
         with note_faults(faults):
-            entries.append(_index_run(name, folder))
-    return entries
+            records = folder.read_rounds()
+            read.append((folder, build_row(name, folder, records), pack_run(folder.run, records)))
+    outcomes = judge_rows([row for _, row, _ in read])
+    return [_index_run(*each, judged) for each, judged in zip(read, outcomes, strict=True)]
 
 
-def _index_run(name: str, folder: RunFolder) -> IndexedRun:
+def _index_run(folder: RunFolder, row: Row, packed: str, judged: Outcome) -> IndexedRun:
     seed = folder.run.get("seed", folder.run.get("settings", {}).get("seed"))
     return IndexedRun(
         folder=folder,
-        row=replace(build_rows([folder])[0], name=name),
+        row=row,
         data=read_setting_name(folder.run, "data"),
         attack=read_setting_name(folder.run, "attack"),
         seed=f"{seed}" if isinstance(seed, int) else ABSENT,
-        conditions=hash_conditions(folder.run),
-        packed=pack_run(folder.run, folder.read_rounds()),
+        packed=packed,
+        judged=judged,
     )
-
-
-def hash_conditions(run: RunInfo) -> str:
-    """Hash a run's seed and settings except defense and number of rounds: runs with equal hashes compare defenses."""
-    settings = run.get("settings")
-    met = settings and {**settings, "defense": None, "rounds": None}
-    return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def build_address(name: str) -> str:

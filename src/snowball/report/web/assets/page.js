@@ -79,7 +79,7 @@ function describeRun() {
   const row = find("runs").querySelector(`tr[data-place="${chosen.run}"]`);
   find("run-title").textContent = longTitleOf(entry);
   find("run-name").textContent = entry.name;
-  find("run-outcome").textContent = `${catalogue.outcomes[entry.outcome]}${entry.finished ? "" : " (unfinished)"}`;
+  find("run-outcome").textContent = `${entry.verdict}${entry.finished ? "" : " (unfinished)"}`;
   find("run-outcome").dataset.outcome = entry.outcome;
   find("search").value = entry.name;
   find("run-facts").replaceChildren(...[...row.cells].filter((cell) => cell.cellIndex > 0 && !cell.matches(".place")).map((cell) => {
