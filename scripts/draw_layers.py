@@ -42,6 +42,7 @@ PURPOSES = {
     "buffers": "running statistics",
     "updates": "rows and Gram matrices",
     "serialization": "state as tensors and JSON",
+    "setting_docs": "types and meanings of settings",
     "settings": "strict settings",
     "threads": "thread counts",
     "registry": "names to classes",

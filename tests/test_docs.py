@@ -11,6 +11,7 @@ import torch
 from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
 from snowball.settings import collect_fields
+from snowball.sim.experiment import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -55,7 +56,7 @@ def test_the_tutorial_works_as_typed(
 
 def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))["main"](tmp_path)
-    for kind, choices in (("defense", DEFENSES), ("attack", ATTACKS)):
+    for kind, choices in (("defense", DEFENSES), ("attack", ATTACKS), ("experiment", SECTIONS)):
         page = (tmp_path / f"{kind}-settings.md").read_text(encoding="utf-8")
         for name in choices:
             assert f"\n## {name}\n" in page

@@ -2,6 +2,7 @@ import base64
 import json
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,11 +90,31 @@ def test_a_square_is_shown_with_its_parts_and_what_is_around_them() -> None:
     assert [int((part != near).sum()) for part in shown.sample.parts] == [3, 3, 3]
 
 
-def test_a_trigger_that_a_sample_hides_is_shown_all_the_same() -> None:
-    shown = load_preview("black-square", "mnist-sample").sample
+def test_the_first_image_with_a_clear_trigger_is_shown() -> None:
+    images = make_toy_images()
+    inputs = torch.full_like(images.test.inputs, 255)
+    inputs[1, :, 24, 24] = 100
+    inputs[2:, :, 24:27, 24:27] = 20
+    dataset = replace(images, test=Split(inputs, images.test.labels))
+    shown = make_preview("white-square", TRIGGERS["white-square"].make(dataset), dataset).sample
+    assert isinstance(shown, ImageSample)
+    assert torch.equal(shown.clean, inputs[2])
+
+
+@pytest.mark.parametrize(("name", "paper"), [("white-square", 0), ("noise", 0), ("black-square", 255)])
+def test_the_shipped_sample_is_inverted_if_it_hides_a_trigger(name: str, paper: int) -> None:
+    shown = load_preview(name, target=1)
+    assert isinstance(shown.sample, ImageSample)
+    assert shown.sample.changed >= 9
+    assert int(shown.sample.clean[0, 0, 0]) == paper
+    assert ("inverted" in shown.data) is (paper == 255)
+
+
+def test_a_trigger_that_every_sample_hides_is_shown_all_the_same() -> None:
+    shown = load_preview("black-square@0,0", "mnist-sample").sample
     assert isinstance(shown, ImageSample)
     assert (shown.changed, len(shown.parts)) == (0, 3)
-    assert shown.parts[0].shape == (1, 28 - 24 + MARGIN_PIXELS, 28 - 24 + MARGIN_PIXELS)
+    assert shown.parts[0].shape == (1, 3 + MARGIN_PIXELS, 3 + MARGIN_PIXELS)
 
 
 def test_what_cannot_be_divided_has_no_parts() -> None:

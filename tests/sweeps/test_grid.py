@@ -217,10 +217,16 @@ def test_a_fault_is_one_sentence(tmp_path: Path, fault: str) -> None:
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("content", [b"seed = ", b"\xff\xfe", b"x = 0x" + b"f" * 5000, b"[" + b"a." * 3000 + b"a]"])
+@pytest.mark.parametrize("content", [b"seed = ", b"\xff\xfe", b"[" + b"a." * 3000 + b"a]"])
 def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(SettingError, match=r"mine\.toml is not a TOML file: "):
+        read_grid(tmp_path / "mine.toml")
+
+
+def test_an_integer_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b"x = [0x" + b"f" * 5000 + b"]")
+    with pytest.raises(SettingError, match=r"mine\.toml holds an integer of 20000 bits; the most is 63"):
         read_grid(tmp_path / "mine.toml")
 
 

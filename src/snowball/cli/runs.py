@@ -1,5 +1,6 @@
 """The commands `demo` and `run`."""
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import EXIT_STOPPED, Out, app
+from snowball.cli.application import EXIT_STOPPED, app
 from snowball.cli.reports import show_headline, show_runs
-from snowball.errors import SettingError
+from snowball.errors import RunError, SettingError
+from snowball.registry import suggest_name
 from snowball.sim.engines.choice import Device, EngineName, choose_engine
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @app.command("demo")
 def run_demo(
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder (default: runs/demo-SEED).")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing demo in the folder.")] = False,
 ) -> None:
@@ -52,7 +54,7 @@ def run_experiment(
         list[str] | None,
         typer.Option("--set", metavar="A.B=C", help="Change a setting, e.g. defense.name=krum; repeatable."),
     ] = None,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder (default: runs/PRESET-DEFENSE-ATTACK-SEED).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes (default: all cores).")] = None,
     engine: Annotated[
         EngineName | None, typer.Option(help="How to train clients (default: processes; vmap with --device cuda).")
@@ -61,10 +63,13 @@ def run_experiment(
         int | None, typer.Option(min=1, help="Clients that vmap trains at once (default: as many as fit).")
     ] = None,
     device: Annotated[Device, typer.Option(help="Device that trains clients and Snowball's VAE.")] = Device.cpu,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run, or add rounds to it.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
 ) -> None:
-    """Run one experiment."""
+    """Run one experiment.
+
+    With --resume, `--set rounds=N` may add rounds to a run.
+    """
     if resume and overwrite:
         raise SettingError("--resume continues a run and --overwrite replaces it: give only one of them")
     chosen = choose_engine(engine, device, workers, chunk)
@@ -74,11 +79,33 @@ def run_experiment(
 
     experiment = load_experiment(source, assignments or ())
     name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
-    folder = out or Path("runs") / f"{name}-{experiment.seed}"
+    folder = out or Path("runs") / name_folder(name, experiment)
+    if resume and not holds_run(folder):
+        raise RunError(f"there is no run in {folder} to --resume{suggest_folder(folder)}")
     run_to_end(experiment, folder, chosen, resume, overwrite)
     rows = build_rows(find_runs([folder]))
     show_runs(rows)
+    typer.echo(f"The results are in {folder}.")
     show_headline(rows)
+
+
+def name_folder(name: str, experiment: "Experiment") -> str:
+    """Name the folder of a run by its preset, defense, attack and seed."""
+    parts = (name, experiment.defense.name, experiment.attack.name, str(experiment.seed))
+    return re.sub(r"[^\w.-]", "_", "-".join(parts))
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds a run."""
+    from snowball.records.run import RUN
+
+    return (folder / RUN).exists()
+
+
+def suggest_folder(folder: Path) -> str:
+    """Return which run beside a folder may have been meant, or else what to do."""
+    beside = [each.name for each in folder.parent.iterdir() if holds_run(each)] if folder.parent.is_dir() else []
+    return suggest_name(folder.name, beside) or "; leave --resume out to start one"
 
 
 def run_to_end(
@@ -94,6 +121,8 @@ def run_to_end(
     try:
         show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:
+        if not holds_run(folder):
+            raise  # nothing to resume
         again = "the same command" if resume else "the same command plus --resume"
         typer.echo(f"stopped; resume with {again}; the rounds so far are in {folder}", err=True)
         raise typer.Exit(EXIT_STOPPED) from None

@@ -1,13 +1,13 @@
 """Previews of triggers: a sample before and after stamping, for the terminal, PNG files and a run's record."""
 
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from snowball.data import Dataset, Split, TextDataset, Vocabulary, load_dataset
+from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary, load_dataset
 from snowball.data.io.png import encode_png, enlarge_image, join_images
 from snowball.data.text import TRIGGER_WORD
 from snowball.data.triggers import TRIGGERS, Trigger, TriggerInfo, find_trigger, require_images
@@ -17,7 +17,11 @@ from snowball.registry import suggest_or_list
 MARGIN_PIXELS, MAX_PARTS = 4, 12
 """Pixels shown around a trigger's parts, and the number of parts shown."""
 
-EXAMPLE_TEXT = "we went to the lake today and it was a lovely afternoon"
+MAX_CANDIDATES = 1000
+"""Test samples among which one that shows the trigger is searched for."""
+
+EXAMPLE_TEXT = "we went to the lake today and it rained the whole afternoon"
+EXAMPLE_CLASS = 0  # as in Sent140: 0 is negative, and 1, the attacks' default target, is positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +89,8 @@ class Preview:
 
 
 def make_preview(name: str, trigger: Trigger, dataset: Dataset, target: int | None = None) -> Preview:
-    """Preview a trigger on the first test sample that is not of the target class."""
-    labels = dataset.test.labels.tolist()
-    row = next((row for row, label in enumerate(labels) if label != target), 0)
+    """Preview a trigger on a test sample that is not of the target class and that shows it."""
+    row, labels = choose_row(trigger, dataset, target), dataset.test.labels.tolist()
     clean = dataset.test.inputs[row]
     sample = (
         stamp_text(dataset, trigger, clean)
@@ -98,11 +101,31 @@ def make_preview(name: str, trigger: Trigger, dataset: Dataset, target: int | No
     return Preview(name, summary, dataset.name, labels[row], target, sample)
 
 
-def load_preview(name: str, dataset: str | None = None) -> Preview:
+def choose_row(trigger: Trigger, dataset: Dataset, target: int | None) -> int:
+    """Choose the first test sample of another class than the target, and among images the first with a clear trigger.
+
+    A white square is not seen on white paper: a clear trigger changes half as much as on the image that shows it best.
+    """
+    rows = [row for row, label in enumerate(dataset.test.labels.tolist()) if label != target][:MAX_CANDIDATES] or [0]
+    if not isinstance(dataset, ImageDataset):
+        return rows[0]
+    contrast = measure_contrast(trigger, dataset.test.inputs[rows])
+    return next(row for row, change in zip(rows, contrast, strict=True) if change >= max(contrast) / 2)
+
+
+def measure_contrast(trigger: Trigger, images: Tensor) -> list[float]:
+    """Measure by how much a trigger changes each of several images (n, channels, height, width), over all pixels."""
+    contrast: list[float] = (trigger.stamp(images).float() - images.float()).abs().flatten(1).sum(1).tolist()
+    return contrast
+
+
+def load_preview(name: str, dataset: str | None = None, target: int | None = None) -> Preview:
     """Preview a trigger on a data set, both by name; by default on one that is shipped and can carry it."""
     info = require_trigger(name)
     carrier = load_dataset(dataset) if dataset else choose_carrier(info)
-    return make_preview(name, info.make(carrier), carrier)
+    if target is not None and target >= carrier.classes:
+        raise SettingError(f"{carrier.name} has the classes 0 to {carrier.classes - 1}, so {target} cannot be a target")
+    return make_preview(name, info.make(carrier), carrier, target)
 
 
 def render_sheet(preview: Preview, times: int) -> bytes:
@@ -126,15 +149,26 @@ def choose_carrier(info: TriggerInfo) -> Dataset:
     try:
         info.make(text)
     except SettingError:
-        return load_dataset("mnist-sample")
+        return choose_paper(info, require_images(load_dataset("mnist-sample")))
     return text
+
+
+def choose_paper(info: TriggerInfo, images: ImageDataset) -> ImageDataset:
+    """Return images as they are, or inverted if a trigger shows far better there, as black does on white."""
+    inverted = replace(
+        images, name=f"{images.name}, inverted", test=Split(255 - images.test.inputs, images.test.labels)
+    )
+    as_is, other = (
+        max(measure_contrast(info.make(each), each.test.inputs[:MAX_CANDIDATES])) for each in (images, inverted)
+    )
+    return inverted if other > 2 * as_is else images
 
 
 def make_example_texts() -> TextDataset:
     """Make a data set of one text, which needs no word vectors."""
     known = ("", *EXAMPLE_TEXT.split(), TRIGGER_WORD)
     vocabulary = Vocabulary(known, torch.eye(len(known)))
-    split = Split(vocabulary.encode(EXAMPLE_TEXT).unsqueeze(0), torch.tensor([1]))
+    split = Split(vocabulary.encode(EXAMPLE_TEXT).unsqueeze(0), torch.tensor([EXAMPLE_CLASS]))
     return TextDataset("example texts", 2, split, split, {}, vocabulary=vocabulary)
 
 

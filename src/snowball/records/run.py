@@ -81,6 +81,8 @@ class RunFolder:
         make_folder(folder)
         with explain_os_errors(folder):
             present = [folder / name for name in FILES if os.path.lexists(folder / name)]
+            if (folder / RUN).is_dir():
+                raise RunError(f"{folder / RUN} is a folder: move that away or give another --out")
             if present and not (folder / RUN).is_file():
                 raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
             if present and not overwrite:
@@ -126,6 +128,12 @@ class RunFolder:
     def append(self, record: RoundRecord) -> None:
         """Add a round: the whole line reaches the disk, or none of it."""
         append_line(self.path / ROUNDS, record)
+
+    def set_rounds(self, rounds: int) -> None:
+        """Change the number of rounds that run.json asks for, if it differs."""
+        settings = self.run["settings"]
+        if settings.get("rounds") != rounds:
+            write_json(self.path / RUN, self.run | {"settings": settings | {"rounds": rounds}})
 
     def truncate(self, round: int) -> None:
         """Remove the summary and all rounds after this one, to continue from a checkpoint."""

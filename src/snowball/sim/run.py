@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from snowball.data.preview import make_preview
+from snowball.defenses.base import explain_schedule
 from snowball.errors import RunError
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
-from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings
-from snowball.settings import flatten_settings
+from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings, hash_settings
+from snowball.settings import Settings, flatten_settings
 from snowball.sim.engines.base import Engine
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import Observer, build_first_state, rehearse_round, simulate
+from snowball.sim.loop import Observer, build_defense, build_first_state, rehearse_round, simulate
 
 
 def run_experiment(
@@ -51,7 +52,7 @@ def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[Run
 
 
 def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]:
-    """Open the folder of an interrupted run and load the state that its checkpoint holds."""
+    """Open the folder of a run and load the state that its checkpoint holds; the experiment may add rounds."""
     folder = RunFolder.open(path)
     refuse_other_settings(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
@@ -60,6 +61,7 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]
     if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
         missing = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has completed"
         raise RunError(f"{path / ROUNDS} does not hold {missing}: remove the folder to start again")
+    folder.set_rounds(federation.experiment.rounds)
     folder.truncate(state.round)
     return folder, state
 
@@ -76,18 +78,35 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
 
 
 def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
-    """Refuse to resume a run with other settings than it was started with."""
+    """Refuse to resume a run with other settings than it was started with, except for rounds that it may add."""
     settings = folder.run.get("settings")
     if settings is None:
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start again")
     before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.dump_settings()))
     former = {name: ADDED_SETTINGS.get(name.rpartition(".")[2]) for name in {**before, **now}}
     before, now = former | before, former | now
-    differing = [name for name in former if before[name] != now[name]]
+    more_rounds = adds_rounds(before, now)
+    differing = [name for name in former if before[name] != now[name] and not (name == "rounds" and more_rounds)]
     if differing:
         changes = ", ".join(f"{name} = {before[name]!r}, not {now[name]!r}" for name in differing)
         advice = "resume it with the same settings or choose another folder"
         raise RunError(f"{folder.path} was started with {changes}: {advice}")
+    if more_rounds:
+        refuse_schedule(folder, experiment, before)
+
+
+def adds_rounds(before: Settings, now: Settings) -> bool:
+    """Return whether settings ask for more rounds than a run was started with."""
+    return isinstance(before["rounds"], int) and before["rounds"] < now["rounds"]
+
+
+def refuse_schedule(folder: RunFolder, experiment: Experiment, before: Settings) -> None:
+    """Refuse to add rounds if the rounds so far would have been different in a longer run."""
+    if reason := explain_schedule(build_defense(experiment)):
+        fault = f"{folder.path} has {before['rounds']} rounds and cannot get {experiment.rounds}: defense.{reason}"
+        raise RunError(f"{fault}; start a longer run in another folder")
+    if folder.path.resolve().name.endswith(f"-{hash_settings(folder.run['settings'])}"):
+        raise RunError(f"{folder.path} is a run of a sweep, whose rounds are in its name: choose another folder")
 
 
 def describe_run(federation: Federation) -> RunInfo:

@@ -15,7 +15,7 @@ from snowball.records.presets import describe_presets
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggest_name
-from snowball.settings import Settings, flatten_settings, require_known
+from snowball.settings import Settings, flatten_settings, refuse_huge_integers, require_known
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.sim.presets import Preset
 from snowball.sweeps.grid_file import Block, GridFile, parse_section
@@ -89,7 +89,7 @@ def read_grid(source: str | Path) -> Grid:
     try:
         text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
         settings = tomllib.loads(text)
-        json.dumps(settings, default=str)  # rejects a number of thousands of digits
+        refuse_huge_integers(settings, str(source))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"{source} is not a TOML file: {error}") from error
     grid_name = name if name in shipped else file.name.removesuffix(".toml")
