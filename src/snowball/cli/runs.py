@@ -1,7 +1,7 @@
 """The commands `demo` and `run`."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from snowball.sim.engines.base import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
+    from snowball.trackers import Tracker
 
 
 @app.command("demo")
@@ -60,6 +61,12 @@ def run_experiment(
     device: Annotated[Device, typer.Option(help="Device that trains clients and Snowball's VAE.")] = Device.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER", help="Also log to csv, tensorboard, mlflow, wandb or module:Class; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Run one experiment."""
     if resume and overwrite:
@@ -67,16 +74,22 @@ def run_experiment(
     chosen = choose_engine(engine, device, workers, chunk)
     from snowball.records.presets import describe_presets
     from snowball.sim.presets import load_experiment
+    from snowball.trackers import build_trackers
 
-    experiment = load_experiment(source, assignments or ())
+    experiment, trackers = load_experiment(source, assignments or ()), build_trackers(track or ())
     name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
     folder = out or Path("runs") / f"{name}-{experiment.seed}"
-    run_to_end(experiment, folder, chosen, resume, overwrite)
+    run_to_end(experiment, folder, chosen, resume, overwrite, trackers)
     show_table([folder])
 
 
 def run_to_end(
-    experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
+    experiment: "Experiment",
+    folder: Path,
+    engine: "Callable[[Federation], Engine]",
+    resume: bool,
+    overwrite: bool,
+    trackers: "Mapping[str, Tracker] | None" = None,
 ) -> None:
     """Run an experiment to its end and show its progress."""
     from snowball.sim.run import is_finished, run_experiment
@@ -84,7 +97,8 @@ def run_to_end(
     if resume and not overwrite and is_finished(folder, experiment):
         typer.echo(f"{folder} already has all of its {experiment.rounds} rounds")
         return
-    rounds = run_experiment(experiment, folder, engine, resume and not overwrite, overwrite)
+    continues = resume and not overwrite
+    rounds = run_experiment(experiment, folder, engine, continues, overwrite, trackers=trackers)
     try:
         show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:
