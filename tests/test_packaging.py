@@ -1,8 +1,10 @@
 """What the package says about itself is true: extras, versions, Pythons, links."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -56,3 +58,19 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     assert f"\nversion: {PROJECT['version']}\n" in citation
     assert citation.count(PROJECT["urls"]["Paper"].removeprefix("https://doi.org/")) == 1
     assert re.findall(r"family-names: (\w+)", citation) == ["Qin", "Chen", "Zhi", "Yan", "Deng"]
+
+
+def test_a_wheel_with_wrong_files_or_links_is_found_out(tmp_path: Path) -> None:
+    check = runpy.run_path(str(ROOT / "scripts" / "check_wheel.py"))
+    wheel, description = tmp_path / "snowball.whl", "[paper](https://doi.org/1) and [docs](docs/results.md)"
+    files = {*check["list_source_files"](ROOT / "src"), "tests/test_map.py"} - {"snowball/py.typed"}
+    with ZipFile(wheel, "w") as archive:
+        for name in files:
+            archive.writestr(name, "")
+        archive.writestr("snowball_fl-0.1.0.dist-info/METADATA", description)
+    assert check["find_faults"](wheel) == [
+        "snowball/py.typed is missing",
+        "tests/test_map.py is not part of the package",
+        "the description links to docs/results.md, which a wheel does not have",
+    ]
+    assert any(name.startswith("snowball/data/sample/") for name in files)
