@@ -38,6 +38,7 @@ PURPOSES = {
     "defenses": "one file per method",
     "data": "sets, partitions, triggers",
     "models": "the paper's networks",
+    "trackers": "TensorBoard and others",
     "records": "every file format",
     "buffers": "running statistics",
     "updates": "rows and Gram matrices",

@@ -211,7 +211,7 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.delitem(sys.modules, "snowball.sweeps.executors.ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     _, _, errors = call("sweep", "cpu/updates", "--engine", "ray", "--out", tmp_path)
-    assert errors == "snowball: --engine ray needs Ray: pip install 'snowball-fl[ray]'\n"
+    assert errors == "snowball: --engine ray needs Ray: pip install 'ray>=2.55'\n"
 
 
 def test_grids_are_listed(call: Call) -> None:

@@ -33,6 +33,9 @@ PURPOSES = {
     "flower": "guarding Flower, and run --engine flower",
     "nvflare": "guarding NVFlare",
     "ray": "sweep --engine ray",
+    "tensorboard": "run --track tensorboard",
+    "mlflow": "run --track mlflow",
+    "wandb": "run --track wandb",
 }
 """What each extra is for."""
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from snowball.sim.engines.base import Engine
     from snowball.sim.experiment import Experiment
     from snowball.sim.federation import Federation
+    from snowball.trackers import Tracker
 
 
 @app.command("demo")
@@ -65,6 +66,12 @@ def run_experiment(
     device: Annotated[Device, typer.Option(help="Device that trains clients and Snowball's VAE.")] = Device.cpu,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run, or add rounds to it.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER", help="Also log to csv, tensorboard, mlflow, wandb or module:Class; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Run one experiment.
 
@@ -76,13 +83,14 @@ def run_experiment(
     from snowball.records.presets import describe_presets
     from snowball.report import build_rows, find_runs
     from snowball.sim.presets import load_experiment
+    from snowball.trackers import build_trackers
 
-    experiment = load_experiment(source, assignments or ())
+    experiment, trackers = load_experiment(source, assignments or ()), build_trackers(track or ())
     name = source.replace("/", "-") if source in describe_presets() else Path(source).stem
     folder = out or Path("runs") / name_folder(name, experiment)
     if resume and not holds_run(folder):
         raise RunError(f"there is no run in {folder} to --resume{suggest_folder(folder)}")
-    run_to_end(experiment, folder, chosen, resume, overwrite)
+    run_to_end(experiment, folder, chosen, resume, overwrite, trackers)
     rows = build_rows(find_runs([folder]))
     show_runs(rows)
     typer.echo(f"The results are in {folder}.")
@@ -109,7 +117,12 @@ def suggest_folder(folder: Path) -> str:
 
 
 def run_to_end(
-    experiment: "Experiment", folder: Path, engine: "Callable[[Federation], Engine]", resume: bool, overwrite: bool
+    experiment: "Experiment",
+    folder: Path,
+    engine: "Callable[[Federation], Engine]",
+    resume: bool,
+    overwrite: bool,
+    trackers: "Mapping[str, Tracker] | None" = None,
 ) -> None:
     """Run an experiment to its end and show its progress."""
     from snowball.sim.run import is_finished, run_experiment
@@ -117,7 +130,8 @@ def run_to_end(
     if resume and not overwrite and is_finished(folder, experiment):
         typer.echo(f"{folder} already has all of its {experiment.rounds} rounds")
         return
-    rounds = run_experiment(experiment, folder, engine, resume and not overwrite, overwrite)
+    continues = resume and not overwrite
+    rounds = run_experiment(experiment, folder, engine, continues, overwrite, trackers=trackers)
     try:
         show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:

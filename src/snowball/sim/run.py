@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import metadata
@@ -23,6 +23,7 @@ from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import Observer, build_defense, build_first_state, rehearse_round, simulate
+from snowball.trackers import Tracker, track_run
 
 
 def run_experiment(
@@ -32,17 +33,23 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     observe: Observer | None = None,
+    trackers: Mapping[str, Tracker] | None = None,
 ) -> Iterator[RoundRecord]:
-    """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk."""
+    """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk.
+
+    Trackers, by name, get each record at the same time.
+    """
     federation = Federation.build(experiment)
     resumes = resume and (path / RUN).exists()
     folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
-    with closing(simulate(federation, engine, state, observe)) as rounds:
-        for record in rounds:
-            folder.append(record)
-            save_state(state, folder.path / CHECKPOINT)
-            yield record
-    folder.write_summary()
+    with track_run(trackers or {}, folder) as tracked:
+        with closing(simulate(federation, engine, state, observe)) as rounds:
+            for record in rounds:
+                folder.append(record)
+                save_state(state, folder.path / CHECKPOINT)
+                tracked.log(record)
+                yield record
+        folder.write_summary()
 
 
 def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, RunState]:

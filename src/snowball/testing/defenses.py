@@ -29,7 +29,7 @@ def check_defense(defense: Defense, examples: int = 20) -> None:
     try:
         from hypothesis import HealthCheck, given, settings
     except ImportError:
-        raise MissingExtra("check_defense needs hypothesis: pip install 'snowball-fl[testing]'") from None
+        raise MissingExtra("check_defense needs hypothesis: pip install 'hypothesis>=6.100'") from None
 
     @settings(
         max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -38,7 +38,7 @@ try:
         StrMethodFormatter,
     )
 except ImportError as error:
-    raise MissingExtra("pictures need matplotlib: pip install 'snowball-fl[figures]'") from error
+    raise MissingExtra("pictures need matplotlib: pip install 'matplotlib>=3.9'") from error
 
 Look = dict[str, Any]
 

@@ -31,7 +31,7 @@ try:
     from flwr.common.constant import ErrorCode
     from flwr.serverapp import Grid, ServerApp
 except ImportError as error:
-    raise MissingExtra("--engine flower needs Flower: pip install 'snowball-fl[flower]'") from error
+    raise MissingExtra("--engine flower needs Flower: pip install 'flwr[simulation]>=1.41'") from error
 
 logger = getLogger("flwr")
 
