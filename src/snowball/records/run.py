@@ -82,7 +82,9 @@ class RunFolder:
         with explain_os_errors(folder):
             present = [folder / name for name in FILES if os.path.lexists(folder / name)]
             if present and not (folder / RUN).is_file():
-                raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
+                raise RunError(
+                    f"{folder} has a {present[0].name} and no {RUN}: move that away or choose another folder"
+                )
             if present and not overwrite:
                 raise RunError(f"{folder} already holds a run: give --resume, --overwrite or another --out")
             for file in reversed(present):  # run.json last: until then the folder still counts as a run

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import metadata
@@ -31,7 +31,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     observe: Observer | None = None,
-) -> Iterator[RoundRecord]:
+) -> Generator[RoundRecord]:
     """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk."""
     federation = Federation.build(experiment)
     resumes = resume and (path / RUN).exists()
