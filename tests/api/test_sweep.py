@@ -115,6 +115,7 @@ def test_an_interrupted_sweep_continues(tmp_path: Path, short: Any, monkeypatch:
         ),
         ([{"defense.nam": 1}], {"preset": "demo"}, "defense.nam is not a setting of fedavg; did you mean 'name'?"),
         ([{}], {"preset": "dmeo"}, "'dmeo' is neither a preset nor a file; did you mean 'demo'?"),
+        ([{}], {"preset": 5}, "expected a preset's name, a TOML file or an experiment, got 5"),
         (
             [{"seed": 1}],
             {"preset": "demo", "seeds": [2]},

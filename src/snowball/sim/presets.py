@@ -27,7 +27,8 @@ Changes = Sequence[tuple[str, Any]]
 def load_experiment(source: Source, overrides: Overrides = ()) -> Experiment:
     """Build the experiment of a preset, a TOML file or another experiment, with some settings changed.
 
-    If an override chooses the defense NAME, a section `peers.NAME` of the preset replaces its section `defense`.
+    If an override chooses the defense NAME, a section `peers.NAME` of the preset replaces its section `defense`. An
+    experiment has no peers: another defense then starts from its defaults.
     """
     with explain_recursion(source):
         changes = parse_overrides(overrides)
