@@ -24,7 +24,8 @@ def read_code(page: Path) -> list[str]:
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
-    if page.parent != ROOT and not page.name.startswith(("add-", "tutorial"))  # which are followed to the letter
+    if page.parent != ROOT
+    and not page.name.startswith(("add-", "python", "tutorial"))  # which are followed to the letter
     for number, code in enumerate(read_code(page))
 ]
 
@@ -52,6 +53,17 @@ def test_the_tutorial_works_as_typed(
     assert backdoor[1] < 5
     assert f"    {left_out}\n" in (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     assert Path(report).is_file()
+
+
+def test_the_page_on_python_works_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas", reason="the page shows tables")
+    monkeypatch.chdir(tmp_path)
+    verdict, *_ = follow_page(ROOT / "docs" / "python.md", capsys)
+    assert verdict.startswith("flame ")
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "flame.png", "flame.html", "report.html"}
+    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 4
 
 
 def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TEXTS = [
     path
-    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "examples/**/*.py", "src/**/*.py", "src/**/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "examples/**/*.md",
+        "examples/**/*.py",
+        "examples/*.ipynb",
+        "src/**/*.py",
+        "src/**/*.md",
+    )
     for path in ROOT.glob(pattern)
     if path.name != "CHANGELOG.md"
 ]

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowball.api import report, run, simulate, sweep
+    from snowball.api import RunResult, report, run, simulate, sweep
     from snowball.defenses import (
         CRFL,
         FLAME,
@@ -65,6 +65,7 @@ __all__ = [
     "MultiKrum",
     "NormClip",
     "Reply",
+    "RunResult",
     "Snowball",
     "SnowballMinus",
     "SnowballPlus",
@@ -85,6 +86,7 @@ __all__ = [
 _MODULES = {
     "Guard": "snowball.guard",
     "Reply": "snowball.guard",
+    "RunResult": "snowball.api",
     "Updates": "snowball.updates",
     "load_experiment": "snowball.api",
     "run": "snowball.api",

@@ -145,7 +145,7 @@ def test_rounds_are_not_added_where_earlier_ones_would_differ(
 def test_rounds_are_not_added_to_a_run_of_a_sweep(tiny: MakeExperiment, tmp_path: Path) -> None:
     folder = tmp_path / f"mnist-cba-{hash_settings(tiny().dump_settings())}"
     stop_after(1, tiny(), folder)
-    with pytest.raises(RunError, match="is a run of a sweep, whose rounds are in its name"):
+    with pytest.raises(RunError, match="has all of its settings in its name, its rounds too"):
         list(run_experiment(tiny("rounds=3"), folder, resume=True))
 
 

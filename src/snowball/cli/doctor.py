@@ -30,6 +30,7 @@ EXTRA = re.compile(r"[^;]+;\s*extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 PURPOSES = {
     "testing": "check_defense and check_attack",
     "figures": "the images of report --export",
+    "notebook": "tables and pictures in notebooks",
     "flower": "guarding Flower, and run --engine flower",
     "nvflare": "guarding NVFlare",
     "ray": "sweep --engine ray",

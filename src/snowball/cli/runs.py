@@ -144,25 +144,14 @@ def run_to_end(
 
 def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:
     """Show the rounds: as a progress bar on a terminal, else as one line per round."""
+    from rich.console import Console
+
+    from snowball.api.progress import describe_round, open_bar
+
     if not sys.stdout.isatty():
         for record in rounds:
             typer.echo(f"round {record['round']} of {total}: {describe_round(record)}")
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(12), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn(compact=True))
-    with Progress(*columns, TextColumn("{task.description}")) as progress:
-        task = progress.add_task("starting", total=total)
+    with open_bar(total, Console()) as update:
         for record in rounds:
-            progress.update(task, completed=record["round"], description=describe_round(record))
-
-
-def describe_round(record: "RoundRecord") -> str:
-    """Summarise a round in one line."""
-    text = f"accuracy {record['main_accuracy']:.1%}"
-    if record["backdoor_accuracy"] is not None:
-        text += f", backdoor {record['backdoor_accuracy']:.1%}"
-    text += f", {sum(record['elected'])} of {len(record['elected'])} elected"
-    if "dropped" in record:
-        text += f", dropped: {', '.join(f'{client} ({reason})' for client, reason in record['dropped'].items())}"
-    return f"{text}, the model stays: {record['kept']}" if "kept" in record else text
+            update(record["round"], describe_round(record))

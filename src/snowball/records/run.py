@@ -84,7 +84,9 @@ class RunFolder:
             if (folder / RUN).is_dir():
                 raise RunError(f"{folder / RUN} is a folder: move that away or give another --out")
             if present and not (folder / RUN).is_file():
-                raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
+                raise RunError(
+                    f"{folder} has a {present[0].name} and no {RUN}: move that away or choose another folder"
+                )
             if present and not overwrite:
                 raise RunError(f"{folder} already holds a run: give --resume, --overwrite or another --out")
             for file in reversed(present):  # run.json last: until then the folder still counts as a run

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import metadata
@@ -34,7 +34,7 @@ def run_experiment(
     overwrite: bool = False,
     observe: Observer | None = None,
     trackers: Mapping[str, Tracker] | None = None,
-) -> Iterator[RoundRecord]:
+) -> Generator[RoundRecord]:
     """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk.
 
     Trackers, by name, get each record at the same time.
@@ -113,7 +113,7 @@ def refuse_schedule(folder: RunFolder, experiment: Experiment, before: Settings)
         fault = f"{folder.path} has {before['rounds']} rounds and cannot get {experiment.rounds}: defense.{reason}"
         raise RunError(f"{fault}; start a longer run in another folder")
     if folder.path.resolve().name.endswith(f"-{hash_settings(folder.run['settings'])}"):
-        raise RunError(f"{folder.path} is a run of a sweep, whose rounds are in its name: choose another folder")
+        raise RunError(f"{folder.path} has all of its settings in its name, its rounds too: choose another folder")
 
 
 def describe_run(federation: Federation) -> RunInfo:

@@ -46,6 +46,9 @@ FILE_TYPES = ("svg", "png")
 COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
 """The widths of a column and a page of a paper: up to two panels side by side fit a column, three a page."""
 
+SCREEN_DPI = 160
+"""Dots per inch of a picture in a notebook: a column is then about as wide as text."""
+
 PANEL_INCHES, BAR_INCHES, LEGEND_LINE_INCHES = 1.9, 0.14, 0.14
 """The heights of a panel, of a bar, and of a line of the legend."""
 
@@ -117,6 +120,15 @@ STYLE: dict[str, Any] = {
 }
 
 
+class Picture(Drawing):
+    """A drawing that a notebook shows, whether or not it has set up matplotlib."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png", dpi=SCREEN_DPI)
+        return file.getvalue()
+
+
 def write_static_figures(
     sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
 ) -> list[Path]:
@@ -141,11 +153,17 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     return file.getvalue()
 
 
+def draw_picture(figure: Figure) -> Drawing:
+    """Draw a figure for a notebook, or for a program that saves it."""
+    with style.context(["default", STYLE]):
+        return draw_figure(figure)
+
+
 def draw_figure(figure: Figure) -> Drawing:
     """Draw a figure's panels side by side, with a legend."""
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
     rows, width = ceil(len(figure.panels) / columns), COLUMN_INCHES if columns < 3 else PAGE_INCHES
-    drawing, looks = Drawing(), choose_looks(figure)
+    drawing, looks = Picture(), choose_looks(figure)
     places = drawing.subplots(rows, columns, squeeze=False, sharey=_is_shared(figure))
     for axes, panel in zip_longest(places.flat, figure.panels):
         if panel is None:

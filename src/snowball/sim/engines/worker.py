@@ -18,7 +18,7 @@ from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.errors import RunError
 from snowball.sim.engines.base import pack_message, unpack_message
-from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining
@@ -77,8 +77,9 @@ class Worker:
             yield
         except (EOFError, OSError) as error:
             self.process.join(STOP_SECONDS)
-            code = f"exit code {self.process.exitcode}"
-            raise RunError(f"worker process {self.process.pid} ended with {code} while {self.task.activity}") from error
+            how = f"exit code {self.process.exitcode} while {self.task.activity}"
+            advice = f"; {GUARD_ADVICE}" if self.task is STARTING and self.process.exitcode == 1 else ""
+            raise RunError(f"worker process {self.process.pid} ended with {how}{advice}") from error
 
     def stop(self) -> None:
         """Stop the process, by force if needed."""
