@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from snowball.api import report, run, simulate, sweep
+    from snowball.data import OwnData
     from snowball.defenses import (
         CRFL,
         FLAME,
@@ -64,6 +65,7 @@ __all__ = [
     "Median",
     "MultiKrum",
     "NormClip",
+    "OwnData",
     "Reply",
     "Snowball",
     "SnowballMinus",
@@ -84,6 +86,7 @@ __all__ = [
 
 _MODULES = {
     "Guard": "snowball.guard",
+    "OwnData": "snowball.data",
     "Reply": "snowball.guard",
     "Updates": "snowball.updates",
     "load_experiment": "snowball.api",

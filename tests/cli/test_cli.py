@@ -212,7 +212,8 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     code, output, _ = call("show", "trigger", "white-square")
     assert code == 0
     assert output.splitlines() == [
-        "white-square: white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
+        "white-square: a white square near the lower right corner, in three parts, 3x3 pixels on 28x28; "
+        "white-square@ROW,COLUMN elsewhere",
         "on a sample of mnist-sample, class 1",
         "9 of 28x28 pixels change, in rows 24 to 26 and columns 24 to 26",
         "attackers may share out its 3 parts",
@@ -220,7 +221,7 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     ]
     assert (tmp_path / "trigger-white-square.png").read_bytes().startswith(b"\x89PNG")
     assert "0 of 28x28 pixels change: this sample hides the trigger" in call("show", "trigger", "black-square")[1]
-    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
+    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: a black square from row 0")
     assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
     assert code == 2

@@ -186,7 +186,7 @@ def test_a_sheet_shows_the_images_enlarged() -> None:
 
 
 def test_a_square_elsewhere_can_be_shown() -> None:
-    assert load_preview("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
+    assert load_preview("white-square@0,0").summary.startswith("a white square from row 0 and column 0 on")
 
 
 def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,11 @@ def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.Monke
     ("name", "data", "sentence"),
     [
         ("whte-square", None, "'whte-square' is not a trigger; did you mean 'white-square'?"),
-        ("zzz", None, "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended"),
+        (
+            "zzz",
+            None,
+            "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended, features",
+        ),
         ("noise", "mnst", "'mnst' is not a data set; did you mean 'mnist'?"),
         ("word", "mnist-sample", "a word cannot be a trigger on mnist-sample, whose samples are not texts"),
     ],

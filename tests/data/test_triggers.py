@@ -75,7 +75,7 @@ def test_a_name_may_say_where_the_square_is() -> None:
     assert torch.equal(sum((part.stamp(black) for part in square.parts), black), expected)
     assert (named.name, named.summary) == (
         "white-square@12,3",
-        "white 3x3 pixels from row 12 and column 3 on, in three parts",
+        "a white square from row 12 and column 3 on, in three parts, 3x3 pixels on 28x28",
     )
     dark = find_trigger("black-square@12,3")
     assert dark is not None

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
 from snowball.data.images import ImageDataset
+from snowball.data.own import OwnData
 from snowball.data.sets.cifar10 import CIFAR10
 from snowball.data.sets.femnist import FEMNIST
 from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
 from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140Loader
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
 from snowball.errors import SettingError
-from snowball.registry import Registry, make_instance, suggest_or_list
+from snowball.registry import OWN_NAME, Registry, make_instance, suggest_or_list
 
 __all__ = [
     "DATASETS",
@@ -20,6 +21,7 @@ __all__ = [
     "DatasetInfo",
     "ImageDataset",
     "Location",
+    "OwnData",
     "Split",
     "TextDataset",
     "Vocabulary",
@@ -60,6 +62,8 @@ def fetch_dataset(name: str) -> Location:
 
 
 def _find_info(name: str) -> DatasetInfo:
+    if name == OWN_NAME:
+        raise SettingError("data.name = 'own' is data from Python: give it as load_experiment(..., data=...)")
     if name not in DATASETS:
         raise SettingError(f"{name!r} is not a data set{suggest_or_list(name, DATASETS)}")
     return DATASETS[name]

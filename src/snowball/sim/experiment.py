@@ -5,16 +5,17 @@ from collections.abc import Collection, Mapping
 from math import floor
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from torch import nn
 
 from snowball.attacks import ATTACKS, Attack
-from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS
+from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS, Dataset
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import assemble_defense
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.registry import suggest_name
+from snowball.registry import OWN_NAME, suggest_name
 from snowball.settings import Choice, Section, Settings, Table, describe_fault, make_known_validator
 
 
@@ -27,7 +28,7 @@ class DataSettings(Choice):
 
     chooser: ClassVar[str] = "data.partition"
     table: ClassVar[Table] = PARTITIONS
-    name: Annotated[str, make_known_validator("data.name", DATASETS)]
+    name: Annotated[str, make_known_validator("data.name", ChainMap({OWN_NAME: None}, DATASETS))]
     clients: int = Field(ge=1)
     partition: str = "dirichlet-plain"
     examples: int | None = Field(default=None, ge=1)  # training examples to use, drawn at random; all by default
@@ -37,7 +38,7 @@ class DataSettings(Choice):
 class ModelSettings(Section):
     """Model to train."""
 
-    name: Annotated[str, make_known_validator("model.name", MODELS)]
+    name: Annotated[str, make_known_validator("model.name", ChainMap({OWN_NAME: None}, MODELS))]
 
 
 class TrainingSettings(Section):
@@ -90,7 +91,7 @@ class DefenseSettings(Choice):
 
 
 class Experiment(Section):
-    """All settings that determine the results of a run."""
+    """All settings that determine the results of a run, and the data and model of the caller's own, if given."""
 
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(ge=1)
@@ -100,6 +101,24 @@ class Experiment(Section):
     training: TrainingSettings = TrainingSettings()
     attack: AttackSettings = AttackSettings()
     defense: DefenseSettings
+    _own_data: Dataset | None = PrivateAttr(None)
+    _own_model: nn.Module | None = PrivateAttr(None)
+
+    @property
+    def own_data(self) -> Dataset | None:
+        """The data that the caller gave; None if `data.name` names it."""
+        return self._own_data
+
+    @property
+    def own_model(self) -> nn.Module | None:
+        """The first global model that the caller gave; None if `model.name` names a model."""
+        return self._own_model
+
+    def with_own(self, data: Dataset | None, model: nn.Module | None) -> Self:
+        """Return this experiment on data and with a model of the caller's own; None for those that settings name."""
+        experiment = self.model_copy()
+        experiment._own_data, experiment._own_model = data, model
+        return experiment
 
     @model_validator(mode="after")
     def refuse_contradictions(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Any
 
 from snowball.data.preview import make_preview
 from snowball.errors import RunError
+from snowball.models.own import describe_model
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
@@ -53,7 +54,7 @@ def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[Run
 def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]:
     """Open the folder of an interrupted run and load the state that its checkpoint holds."""
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, federation.experiment)
+    refuse_other_experiment(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
     on_record = [record["round"] for record in folder.read_rounds()]
@@ -69,10 +70,23 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
     if not (path / RUN).exists():
         return False
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, experiment)
+    refuse_other_experiment(folder, experiment)
     rounds = folder.read_rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
     return complete and folder.is_summarised(rounds)
+
+
+def refuse_other_experiment(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse to resume a run with other settings, own data or own model than it was started with."""
+    refuse_other_settings(folder, experiment)
+    advice = "or choose another folder"
+    if experiment.own_data is not None:
+        before, now = (each.get("sha256") for each in (folder.run.get("data", {}), experiment.own_data.provenance))
+        if before != now:
+            raise RunError(f"{folder.path} was started with other data: resume it with the same data {advice}")
+    if experiment.own_model is not None and folder.run.get("model") != describe_model(experiment.own_model):
+        reason = "another model or other first weights, which a function given as model= draws from the seed"
+        raise RunError(f"{folder.path} was started with {reason}: resume it with the same model {advice}")
 
 
 def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
@@ -93,6 +107,7 @@ def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
 def describe_run(federation: Federation) -> RunInfo:
     """Describe a run for run.json: settings, code, machine and data."""
     experiment = federation.experiment
+    own_model = {} if experiment.own_model is None else {"model": describe_model(experiment.own_model)}
     return {
         "settings": experiment.dump_settings(),
         "seed": experiment.seed,
@@ -100,6 +115,7 @@ def describe_run(federation: Federation) -> RunInfo:
         "commit": find_commit(),
         "machine": {"processor": find_processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "data": dict(federation.dataset.provenance),
+        **own_model,  # type: ignore[typeddict-item]
         "trigger": describe_trigger(federation),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
