@@ -94,6 +94,17 @@ def test_example_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().out.strip()
 
 
+def test_the_page_on_own_data_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "own-data.md"
+    exec(compile(read_code(page)[0], page.name, "exec"), {"__name__": "session"})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        line.strip()
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("    ") and ": accuracy" in line and "print" not in line
+    ]
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

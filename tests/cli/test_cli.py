@@ -245,7 +245,7 @@ def test_the_pictures_of_a_trigger_go_to_a_file(call: Call, tmp_path: Path) -> N
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", file[16:24]) == (8 * 2 * 32, 8 * 32)  # two of 28x28, each with an edge of 2
     text = fault(call, "show", "trigger", "word", "--png", tmp_path / "word.png")
-    assert text == "snowball: word is a trigger for texts, and a PNG file holds images: leave --png out"
+    assert text == "snowball: word is not a trigger for images, and a PNG file holds images: leave --png out"
     assert not (tmp_path / "word.png").exists()
     assert "nowhere/a.png cannot be used" in fault(
         call, "show", "trigger", "noise", "--png", tmp_path / "nowhere" / "a.png"

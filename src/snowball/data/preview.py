@@ -106,7 +106,7 @@ def load_preview(name: str, dataset: str | None = None) -> Preview:
 def render_sheet(preview: Preview, times: int) -> bytes:
     """Render the images of a preview side by side as a PNG file, magnified by `times`, and the parts by twice that."""
     if isinstance(preview.sample, TextSample):
-        raise SettingError(f"{preview.name} is a trigger for texts, and a PNG file holds images: leave --png out")
+        raise SettingError(f"{preview.name} is not a trigger for images, and a PNG file holds images: leave --png out")
     parts = (enlarge_image(part, 2) for part in preview.sample.parts)
     return encode_png(enlarge_image(join_images([preview.sample.clean, preview.sample.stamped, *parts]), times))
 
