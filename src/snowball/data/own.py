@@ -22,7 +22,7 @@ from snowball.data.features import FeatureDataset
 from snowball.data.images import FloatImageDataset, ImageDataset
 from snowball.data.io.cache import Tensors, hash_tensors
 from snowball.data.tokens import TokenDataset
-from snowball.errors import DataError
+from snowball.errors import DataError, describe_error
 from snowball.rng import stream
 
 TEST_SHARE = 0.2
@@ -131,12 +131,6 @@ def iterate_items(dataset: Any, name: str) -> Iterator[tuple[int, Any]]:
         raise
     except Exception as error:
         raise DataError(f"item {number + 1} of {name} cannot be read: {describe_error(error)}") from error
-
-
-def describe_error(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    said = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def to_tensor(values: Any, name: str) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from snowball.errors import SettingError
+from snowball.errors import SettingError, describe_error
 from snowball.models.randomness import draw_from
 
 OwnModel = nn.Module | Callable[[], nn.Module]
@@ -29,7 +29,7 @@ def copy_own_model(model: OwnModel, rng: torch.Generator) -> nn.Module:
     try:
         copy = deepcopy(made).cpu()
     except Exception as error:
-        raise SettingError(f"the model cannot be copied: {describe_failure(error)}") from error
+        raise SettingError(f"the model cannot be copied: {describe_error(error)}") from error
     for name, parameter in copy.named_parameters():
         if is_lazy(parameter):
             raise SettingError(f"the model's {name} has no shape yet: run the model on one batch first")
@@ -47,7 +47,7 @@ def call_own_model(make: Any, rng: torch.Generator) -> nn.Module:
         with draw_from(rng):
             made = make()
     except Exception as error:
-        raise SettingError(f"model() failed, which must make a module: {describe_failure(error)}") from error
+        raise SettingError(f"model() failed, which must make a module: {describe_error(error)}") from error
     if not isinstance(made, nn.Module):
         raise SettingError(f"model() must make an nn.Module, got {type(made).__name__}")
     return made
@@ -70,7 +70,7 @@ def refuse_misfit(model: nn.Module, name: str, inputs: Tensor, classes: int) -> 
         with torch.no_grad(), torch.random.fork_rng([]):
             scores = model.eval()(inputs)
     except Exception as error:
-        raise SettingError(f"{name} fails on {batch}: {describe_failure(error)}") from error
+        raise SettingError(f"{name} fails on {batch}: {describe_error(error)}") from error
     if not isinstance(scores, Tensor):
         raise SettingError(f"{name} must return a tensor of class scores for {batch}, got {type(scores).__name__}")
     expected = (len(inputs), classes)
@@ -100,7 +100,7 @@ def find_transfer_fault(model: nn.Module) -> str:
     try:
         content = pack_model(model)
     except Exception as error:
-        return describe_failure(error)
+        return describe_error(error)
     script = sys.modules["__main__"]
     importable = getattr(script, "__spec__", None) or getattr(script, "__file__", None)
     names = [argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)]
@@ -118,8 +118,3 @@ def unpack_model(content: bytes) -> nn.Module:
     """Unpickle a model that the parent of this process packed."""
     model: nn.Module = pickle.loads(content)
     return model
-
-
-def describe_failure(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    return f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0].removesuffix(": ")
