@@ -165,10 +165,7 @@ class TriggerInfo:
 def make_patch(
     colour: Literal["black", "white"], corner: tuple[int, int] | None = None
 ) -> Callable[[Dataset], Trigger]:
-    """Return a maker of a square and its parts, by default near the lower right corner of an image.
-
-    Attributes of the square are those of `choose_square`, except for its first pixel if a corner is given.
-    """
+    """Return a maker of a square and its parts; its first pixel is at `corner`, or where `choose_square` puts it."""
 
     def make(dataset: Dataset) -> Trigger:
         images = require_images(dataset)
