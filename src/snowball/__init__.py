@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from snowball.api import RunResult, report, run, simulate, sweep
+    from snowball.data import OwnData
     from snowball.defenses import (
         CRFL,
         FLAME,
@@ -64,6 +65,7 @@ __all__ = [
     "Median",
     "MultiKrum",
     "NormClip",
+    "OwnData",
     "Reply",
     "RunResult",
     "Snowball",
@@ -85,6 +87,7 @@ __all__ = [
 
 _MODULES = {
     "Guard": "snowball.guard",
+    "OwnData": "snowball.data",
     "Reply": "snowball.guard",
     "RunResult": "snowball.api",
     "Updates": "snowball.updates",

@@ -258,7 +258,8 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     code, output, _ = call("show", "trigger", "white-square")
     assert code == 0
     assert output.splitlines() == [
-        "white-square: white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
+        "white-square: a white square near the lower right corner, in three parts, 3x3 pixels on 28x28; "
+        "white-square@ROW,COLUMN elsewhere",
         "on a sample of mnist-sample: true class 5, attackers' target class 1",
         "9 of 28x28 pixels change, in rows 24 to 26 and columns 24 to 26",
         "attackers may share out its 3 parts",
@@ -271,7 +272,7 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     seen = call("show", "trigger", "black-square", "--target", "5")[1]
     assert "on a sample of mnist-sample, inverted: true class 1, attackers' target class 5\n9 of 28x28" in seen
     assert fault(call, "show", "trigger", "noise", "--target", "10").endswith("so 10 cannot be a target")
-    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
+    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: a black square from row 0")
     assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
     assert code == 2
@@ -295,7 +296,7 @@ def test_the_pictures_of_a_trigger_go_to_a_file(call: Call, tmp_path: Path) -> N
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", file[16:24]) == (8 * 2 * 32, 8 * 32)  # two of 28x28, each with an edge of 2
     text = fault(call, "show", "trigger", "word", "--png", tmp_path / "word.png")
-    assert text == "snowball: word is a trigger for texts, and a PNG file holds images: leave --png out"
+    assert text == "snowball: word is not a trigger for images, and a PNG file holds images: leave --png out"
     assert not (tmp_path / "word.png").exists()
     assert "nowhere/a.png cannot be used" in fault(
         call, "show", "trigger", "noise", "--png", tmp_path / "nowhere" / "a.png"

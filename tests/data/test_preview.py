@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.data import Dataset, ImageDataset, Split, load_dataset
+from snowball.data import Dataset, ImageDataset, OwnData, Split, load_dataset
 from snowball.data.io.png import BACKGROUND_VALUE, GAP_PIXELS, encode_png, enlarge_image, join_images
 from snowball.data.preview import (
     EXAMPLE_TEXT,
@@ -202,12 +202,35 @@ def test_a_sheet_shows_the_images_enlarged() -> None:
         image[:, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8],
         load_dataset("mnist-sample").test.inputs[0],
     )
-    with pytest.raises(SettingError, match="word is a trigger for texts, and a PNG file holds images"):
+    with pytest.raises(SettingError, match="word is not a trigger for images, and a PNG file holds images"):
         render_sheet(load_preview("word"), 8)
 
 
 def test_a_square_elsewhere_can_be_shown() -> None:
-    assert load_preview("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
+    assert load_preview("white-square@0,0").summary.startswith("a white square from row 0 and column 0 on")
+
+
+def test_a_large_image_of_floats_is_shown_small_and_in_bytes() -> None:
+    inputs = torch.rand(4, 3, 600, 300) * 2 - 1
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    shown = make_preview("white-square", TRIGGERS["white-square"].make(dataset), dataset).sample
+    assert isinstance(shown, ImageSample)
+    assert (shown.stamped.dtype, shown.stamped.shape) == (torch.uint8, (3, 200, 100))
+    assert (shown.stamped[:, 172:181, 86:95] == 255).all()
+    assert len(shown.parts) == 3
+
+
+def test_features_and_tokens_are_shown_as_words() -> None:
+    features = load_preview("features").sample
+    assert features == TextSample(
+        ("feature 2 = 0", "feature 3 = 0", "feature 4 = 0"), ("feature 2 = 1", "feature 3 = 1", "feature 4 = 1")
+    )
+    inputs = torch.arange(1, 41).expand(4, 40).contiguous()
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    tokens = make_preview("word", Token(7), dataset).sample
+    assert isinstance(tokens, TextSample)
+    assert tokens.clean == tuple(map(str, range(16, 41)))
+    assert (tokens.stamped[-1], tokens.changed) == ("7", [24])
 
 
 def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +245,11 @@ def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.Monke
     ("name", "data", "sentence"),
     [
         ("whte-square", None, "'whte-square' is not a trigger; did you mean 'white-square'?"),
-        ("zzz", None, "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended"),
+        (
+            "zzz",
+            None,
+            "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended, features",
+        ),
         ("noise", "mnst", "'mnst' is not a data set; did you mean 'mnist'?"),
         ("word", "mnist-sample", "a word cannot be a trigger on mnist-sample, whose samples are not texts"),
     ],

@@ -32,10 +32,7 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_tmp")
 def test_the_cells_lead_from_updates_to_a_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    short = [
-        cell.replace('"rounds": 5', '"rounds": 1').replace('"data.examples": 4000', '"data.examples": 400')
-        for cell in CODE
-    ]
+    short = [cell.replace('"rounds": 20', '"rounds": 1') for cell in CODE]
     assert short != CODE
     session = run_cells(short)
     averaged, left_out = capsys.readouterr().out.splitlines()
@@ -48,11 +45,10 @@ def test_the_cells_lead_from_updates_to_a_picture(capsys: pytest.CaptureFixture[
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_tmp")
 def test_the_whole_experiment_keeps_the_backdoor_out_and_fedavg_does_not() -> None:
-    result = run_cells(CODE)["result"]
-    assert result.summary.last.backdoor_accuracy < 0.05
-    assert result.summary.last.main_accuracy > 0.8
-    undefended = run_cells([cell.replace("snowball-plus", "fedavg") for cell in CODE])["result"]
-    assert undefended.summary.last.backdoor_accuracy > 0.4
+    session = run_cells(CODE)
+    assert session["result"].summary.last.backdoor_accuracy < 0.05
+    assert session["result"].summary.last.main_accuracy > 0.9
+    assert session["undefended"].summary.last.backdoor_accuracy > 0.25
 
 
 @pytest.mark.slow
@@ -63,8 +59,8 @@ def test_a_kernel_runs_the_notebook(tmp_path: Path) -> None:
     nbformat.validate(notebook)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert sum("image/png" in data for data in shown) == 2
-    assert any("kept the backdoor out" in data.get("text/html", "") for data in shown)
+    assert sum("image/png" in data for data in shown) == 3
+    assert any("the backdoor stayed out" in data.get("text/html", "") for data in shown)
 
 
 def test_outputs_and_paths_of_a_machine_are_not_committed() -> None:

@@ -94,7 +94,7 @@ def test_a_tracker_that_cannot_start_is_refused_and_the_others_are_finished(
 ) -> None:
     first = Memory()
     running = run_experiment(tiny(), tmp_path / "run", trackers={"first": first, "broken": Memory("start")})
-    with pytest.raises(RunError, match="tracker 'broken' cannot start: ConnectionError: nobody answers; give --resume"):
+    with pytest.raises(RunError, match="tracker 'broken' cannot start: ConnectionError: nobody answers; resume"):
         next(running)
     assert first.told == [[], None]
     assert len(list(run_experiment(tiny(), tmp_path / "run", resume=True))) == 2
@@ -170,7 +170,7 @@ def test_what_is_not_a_tracker_is_refused() -> None:
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_without_the_tool_one_sentence_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None)
-    with pytest.raises(MissingExtra, match=rf"^--track {name} needs .*: pip install '{name}>="):
+    with pytest.raises(MissingExtra, match=rf"^the tracker {name} needs .*: pip install '{name}>="):
         build_trackers([name])
 
 

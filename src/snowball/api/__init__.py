@@ -1,6 +1,6 @@
 """Whole experiments in one call: what the commands `run` and `sweep` do, for scripts and notebooks."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 from snowball.api.frames import Frame, make_frame
 from snowball.api.progress import describe_round, show_progress
 from snowball.api.result import RunResult
+from snowball.data.own import OwnData, Samples
 from snowball.errors import SettingError
+from snowball.models.own import OwnModel
 from snowball.records.rounds import RoundRecord
 from snowball.report import write_report as report
 from snowball.report.run_metrics import METRICS, read_run_metrics
@@ -26,6 +28,7 @@ from snowball.sweeps.grid import Grid, build_grid, name_run, read_grid
 from snowball.sweeps.lock import exclusive_lock
 from snowball.sweeps.progress import Estimate
 from snowball.sweeps.sweep import prepare_sweep, run_sweep
+from snowball.trackers import build_trackers
 
 __all__ = ["RunResult", "load_experiment", "report", "run", "simulate", "sweep"]
 
@@ -42,10 +45,13 @@ def run(
     source: Source,
     overrides: Overrides = (),
     *,
+    data: OwnData | Samples | None = None,
+    model: OwnModel | None = None,
     out: str | Path | None = None,
     workers: int = 1,
     resume: bool = True,
     progress: bool = True,
+    track: Sequence[str] = (),
 ) -> RunResult:
     """Run an experiment into a folder and return its result.
 
@@ -56,17 +62,22 @@ def run(
     Args:
         source: a preset's name, such as `"demo"`, the path of a TOML file, or an experiment.
         overrides: settings to change, such as `{"defense.name": "krum"}`.
-        out: the folder for the records (default: a folder in `runs/` whose name follows from all settings).
+        data: data of your own instead of the data set that the settings name: a torch Dataset, a pair
+            (inputs, labels), or an `OwnData` with test samples and client ids.
+        model: a model of your own: a module, or a function without arguments that makes one.
+        out: the folder for the records (default: a folder in `runs/` whose name follows from all settings, and from
+            your own data and model).
         workers: processes that train clients.
         resume: False replaces what the folder holds of this run, for example after a change of your own defense.
         progress: show a line of progress if this is a notebook or a terminal.
+        track: trackers that the rounds also go to, such as `["tensorboard"]`.
     """
-    experiment = load_experiment(source, overrides)
-    engine = choose_workers(workers)
+    experiment = load_experiment(source, overrides, data=data, model=model)
+    engine, trackers = choose_workers(workers), build_trackers(require_names("track", track))
     folder = RUNS / name_run(experiment) if out is None else Path(out)
     finished = is_finished(folder, experiment)  # refuses the folder of another run
     if not (finished and resume):
-        rounds = run_experiment(experiment, folder, engine, resume, overwrite=not resume)
+        rounds = run_experiment(experiment, folder, engine, resume, overwrite=not resume, trackers=trackers)
         with closing(rounds), show_progress(experiment.rounds, progress) as update, explain_interrupt(folder):
             for record in rounds:
                 update(record["round"], describe_round(record))
@@ -130,6 +141,9 @@ def find_grid(
         raise SettingError(f"expected a list of overrides, the name of a grid or a grid's file, got {source!r}")
     if preset is None:
         raise SettingError("a list of overrides needs the preset that they change, such as preset='demo'")
+    if isinstance(preset, Experiment) and preset.describe_own():
+        advice = "call snowball.run for each of the overrides"
+        raise SettingError(f"a sweep cannot send own data or an own model to its processes: {advice}")
     return build_grid(preset, source, seeds)
 
 
@@ -159,6 +173,13 @@ def require_count(name: str, value: int) -> int:
     """Return a number of processes if it is one."""
     if type(value) is not int or value < 1:
         raise SettingError(f"{name} must be a whole number from 1, got {value!r}")
+    return value
+
+
+def require_names(name: str, value: Sequence[str]) -> Sequence[str]:
+    """Return a list of names if it is one."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise SettingError(f"{name} must be a list of names, such as ['csv'], got {value!r}")
     return value
 
 

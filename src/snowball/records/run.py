@@ -36,6 +36,7 @@ class RunInfo(TypedDict, total=False):
         commit: of the code, if it runs from a checkout.
         machine: processor, cores and system.
         data: the data set's source, number of samples and checksum.
+        model: class, size and checksum, if the model was given from Python.
         trigger: what the attack's trigger looks like, if it has one.
         started: when, UTC.
     """
@@ -46,6 +47,7 @@ class RunInfo(TypedDict, total=False):
     commit: str | None
     machine: dict[str, Any]
     data: dict[str, Any]
+    model: dict[str, Any]
     trigger: dict[str, Any] | None
     started: str
 
@@ -61,6 +63,7 @@ RUN_FIELDS: dict[str, Callable[[Any], bool]] = {
     "commit": make_optional_check(is_text),
     "machine": _is_object,
     "data": _is_object,
+    "model": _is_object,
     "trigger": make_optional_check(_is_object),
     "started": is_text,
 }

@@ -6,16 +6,18 @@ from dataclasses import replace
 from math import floor
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from torch import nn
 
 from snowball.attacks import ATTACKS, Attack
-from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS
+from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS, Dataset
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import assemble_defense
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.registry import suggest_name
+from snowball.models.own import describe_model
+from snowball.registry import OWN_NAME, suggest_name
 from snowball.setting_docs import SettingInfo, describe_choice, describe_section
 from snowball.settings import (
     Choice,
@@ -45,7 +47,7 @@ class DataSettings(Choice):
 
     chooser: ClassVar[str] = "data.partition"
     table: ClassVar[Table] = PARTITIONS
-    name: Annotated[str, make_known_validator("data.name", DATASETS)]
+    name: Annotated[str, make_known_validator("data.name", ChainMap({OWN_NAME: None}, DATASETS))]
     clients: int = Field(ge=1)
     partition: str = "dirichlet-plain"
     examples: int | None = Field(default=None, ge=1)
@@ -59,7 +61,7 @@ class ModelSettings(Section):
         name: the model; `snowball list models` names them.
     """
 
-    name: Annotated[str, make_known_validator("model.name", MODELS)]
+    name: Annotated[str, make_known_validator("model.name", ChainMap({OWN_NAME: None}, MODELS))]
 
 
 class TrainingSettings(Section):
@@ -135,7 +137,7 @@ class DefenseSettings(Choice):
 
 
 class Experiment(Section):
-    """All settings that determine the results of a run.
+    """All settings that determine the results of a run, and the data and model of the caller's own, if given.
 
     Attributes:
         seed: decides everything random, through named streams.
@@ -151,6 +153,29 @@ class Experiment(Section):
     training: TrainingSettings = TrainingSettings()
     attack: AttackSettings = AttackSettings()
     defense: DefenseSettings
+    _own_data: Dataset | None = PrivateAttr(None)
+    _own_model: nn.Module | None = PrivateAttr(None)
+
+    @property
+    def own_data(self) -> Dataset | None:
+        """The data that the caller gave; None if `data.name` names it."""
+        return self._own_data
+
+    @property
+    def own_model(self) -> nn.Module | None:
+        """The first global model that the caller gave; None if `model.name` names a model."""
+        return self._own_model
+
+    def describe_own(self) -> dict[str, dict[str, Any]]:
+        """Describe the caller's own data and model for a run's record; empty if settings name both."""
+        data = {} if self.own_data is None else {"data": dict(self.own_data.provenance)}
+        return data if self.own_model is None else data | {"model": describe_model(self.own_model)}
+
+    def with_own(self, data: Dataset | None, model: nn.Module | None) -> Self:
+        """Return this experiment on data and with a model of the caller's own; None for those that settings name."""
+        experiment = self.model_copy()
+        experiment._own_data, experiment._own_model = data, model
+        return experiment
 
     @model_validator(mode="after")
     def refuse_contradictions(self) -> Self:

@@ -6,11 +6,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from torch import nn
 
+from snowball.data import Dataset
+from snowball.data.own import OwnData, Samples, wrap_data
 from snowball.defenses import DEFENSES
 from snowball.defenses.build import make_defense
 from snowball.errors import SettingError
+from snowball.models.own import OwnModel, copy_own_model
 from snowball.records.presets import read_preset
+from snowball.registry import OWN_NAME
+from snowball.rng import stream
 from snowball.settings import (
     Settings,
     apply_changes,
@@ -31,17 +37,66 @@ Changes = Sequence[tuple[str, Any]]
 """Paths of settings and their new values, in the order in which they are applied."""
 
 
-def load_experiment(source: Source, overrides: Overrides = ()) -> Experiment:
+def load_experiment(
+    source: Source,
+    overrides: Overrides = (),
+    *,
+    data: OwnData | Samples | None = None,
+    model: OwnModel | None = None,
+) -> Experiment:
     """Build the experiment of a preset, a TOML file or another experiment, with some settings changed.
 
     If an override chooses the defense NAME, a section `peers.NAME` of the preset replaces its section `defense`. An
     experiment has no peers: another defense then starts from its defaults.
+
+    Args:
+        source: a preset's name, such as `"demo"`, the path of a TOML file, or an experiment.
+        overrides: settings to change, such as `{"defense.name": "krum"}`.
+        data: data of your own instead of the data set that the settings name: a torch Dataset, a pair
+            (inputs, labels), or an `OwnData` with test samples and client ids.
+        model: a model of your own: a module, whose weights are the first global model, or a function without
+            arguments that makes one, with weights drawn by the experiment's seed.
     """
+    own_data = None if data is None else wrap_data(data)
     with explain_recursion(source):
         changes = parse_overrides(overrides)
-        if isinstance(source, Experiment) and not changes:
+        if isinstance(source, Experiment) and not changes and data is None and model is None:
             return source
-        return Preset.read(source).build_experiment(changes)
+        experiment = Preset.read(source).build_experiment([*choose_own(own_data, model, changes), *changes])
+    former_data, former_model = keep_own(source, experiment, data is None, model is None)
+    return experiment.with_own(
+        former_data if own_data is None else own_data.build_dataset(experiment.seed),
+        former_model if model is None else copy_own_model(model, stream(experiment.seed, "model")),
+    )
+
+
+def choose_own(data: OwnData | None, model: OwnModel | None, changes: Changes) -> Changes:
+    """Return the changes that choose data and a model of the caller's own, and the clients of the data."""
+    assigned = dict(changes)
+    chosen: Settings = {
+        f"{section}.name": OWN_NAME for section, own in (("data", data), ("model", model)) if own is not None
+    }
+    for name in chosen.keys() & assigned:
+        section = name.partition(".")[0]
+        raise SettingError(f"{name} = {assigned[name]!r} contradicts {section}=...: give one of them")
+    clients = data and data.count_clients()
+    if clients and assigned.get("data.partition", "natural") == "natural":
+        chosen |= {"data.partition": "natural", "data.clients": clients}
+    return list(chosen.items())
+
+
+def keep_own(
+    source: Source, experiment: Experiment, keep_data: bool, keep_model: bool
+) -> tuple[Dataset | None, nn.Module | None]:
+    """Return the own data and model of an experiment that is changed, unless other ones replace them."""
+    if not isinstance(source, Experiment):
+        return None, None
+    data = source.own_data if keep_data and experiment.data.name == OWN_NAME else None
+    model = source.own_model if keep_model and experiment.model.name == OWN_NAME else None
+    if experiment.seed != source.seed and (data is not None or model is not None):
+        reason = f"an experiment with own data or an own model, which its seed {source.seed} drew"
+        raise SettingError(f"seed = {experiment.seed} cannot change {reason}: give data= and model= with the new seed")
+    return data, model
 
 
 @contextmanager

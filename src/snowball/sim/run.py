@@ -61,7 +61,7 @@ def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[Run
 def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]:
     """Open the folder of a run and load the state that its checkpoint holds; the experiment may add rounds."""
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, federation.experiment)
+    refuse_other_experiment(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
     on_record = [record["round"] for record in folder.read_rounds()]
@@ -78,10 +78,22 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
     if not (path / RUN).exists():
         return False
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, experiment)
+    refuse_other_experiment(folder, experiment)
     rounds = folder.read_rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
     return complete and folder.is_summarised(rounds)
+
+
+def refuse_other_experiment(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse to resume a run with other settings, own data or own model than it was started with."""
+    refuse_other_settings(folder, experiment)
+    advice = "or choose another folder"
+    own = experiment.describe_own()
+    if "data" in own and folder.run.get("data", {}).get("sha256") != own["data"]["sha256"]:
+        raise RunError(f"{folder.path} was started with other data: resume it with the same data {advice}")
+    if "model" in own and folder.run.get("model") != own["model"]:
+        reason = "another model or other first weights, which a function given as model= draws from the seed"
+        raise RunError(f"{folder.path} was started with {reason}: resume it with the same model {advice}")
 
 
 def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
@@ -126,6 +138,7 @@ def describe_run(federation: Federation) -> RunInfo:
         "commit": find_commit(),
         "machine": {"processor": find_processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "data": dict(federation.dataset.provenance),
+        **experiment.describe_own(),  # type: ignore[typeddict-item]
         "trigger": describe_trigger(federation),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -197,7 +197,9 @@ def locate_preset(preset: str, folder: Path) -> str | Path:
 
 
 def name_run(experiment: Experiment) -> str:
-    """Name a run by its coordinates and a hash of its settings; see `hash_settings`."""
+    """Name a run by its coordinates, a hash of own data and an own model, if given, and one of its settings."""
     settings = experiment.dump_settings()
     parts = (str(flatten_settings(settings)[path]) for path in COORDINATES)
-    return re.sub(r"[^\w.-]", "_", "-".join((*parts, hash_settings(settings))))
+    own = experiment.describe_own()
+    hashes = (hash_settings(own), hash_settings(settings)) if own else (hash_settings(settings),)
+    return re.sub(r"[^\w.-]", "_", "-".join((*parts, *hashes)))

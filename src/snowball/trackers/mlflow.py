@@ -22,7 +22,7 @@ class MLflow:
             import mlflow
             from mlflow.entities import Metric, Param
         except ImportError as error:
-            raise MissingExtra("--track mlflow needs MLflow: pip install 'mlflow>=3'") from error
+            raise MissingExtra("the tracker mlflow needs MLflow: pip install 'mlflow>=3'") from error
         self.client, self.make_metric, self.make_param = mlflow.MlflowClient(), Metric, Param
 
     def start(self, folder: RunFolder) -> None:

@@ -40,7 +40,7 @@ def track_run(trackers: Mapping[str, Tracker], folder: RunFolder) -> Iterator[Tr
             try:
                 tracker.start(folder)
             except Exception as error:
-                advice = "give --resume, and --track only what works"
+                advice = "resume the run without it"
                 raise RunError(f"tracker {name!r} cannot start: {describe(error)}; {advice}") from error
             tracked.trackers[name] = tracker
         yield tracked

@@ -16,7 +16,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MissingExtra("--track tensorboard needs TensorBoard: pip install 'tensorboard>=2.18'") from error
+            raise MissingExtra("the tracker tensorboard needs TensorBoard: pip install 'tensorboard>=2.18'") from error
         self.create_writer = SummaryWriter
 
     def start(self, folder: RunFolder) -> None:

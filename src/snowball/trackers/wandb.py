@@ -16,7 +16,7 @@ class WandB:
         try:
             import wandb
         except ImportError as error:
-            raise MissingExtra("--track wandb needs Weights & Biases: pip install 'wandb>=0.19'") from error
+            raise MissingExtra("the tracker wandb needs Weights & Biases: pip install 'wandb>=0.19'") from error
         self.wandb = wandb
 
     def start(self, folder: RunFolder) -> None:

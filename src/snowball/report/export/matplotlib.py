@@ -67,7 +67,7 @@ MARKERS = "os^vPX*"
 BLACK, GREY = "#000000", "#777777"
 HEAT_COLOURS = LinearSegmentedColormap.from_list("heat", [light for light, _ in HEAT.values()])
 MAX_TICKS, CROWDED_POINTS = 8, 150
-MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
+MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 160, 48, 20, 15
 """The most characters of a title, a name and a tick label that are shown, and characters of a title per inch."""
 
 BAR_LOOK: Look = {"height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
@@ -81,6 +81,8 @@ LOOKS: dict[str, Look] = {
     "infected": {"color": PAINTS[INFECTED], "marker": "D"},
     "infected, elected": {"color": PAINTS[INFECTED], "marker": "D"},
     "infected, left out": {"color": PAINTS[INFECTED], "marker": "D", "markerfacecolor": "none"},
+    "main accuracy": {"color": PAINTS[BENIGN], "linestyle": DASHES["dash"]},
+    "backdoor accuracy": {"color": PAINTS[INFECTED]},
     "both benign": {"color": PAINTS[BENIGN]},
     "benign and infected": {"color": PAINTS[BETWEEN], "linestyle": DASHES["dash"]},
     "both infected": {"color": PAINTS[INFECTED], "linestyle": DASHES["dot"]},
