@@ -236,5 +236,5 @@ def test_bad_data_is_said_in_one_sentence(fault: str) -> None:
 
 
 def test_a_name_alone_is_not_data() -> None:
-    with pytest.raises(SettingError, match=r"give it as load_experiment\(\.\.\., data=\.\.\.\)"):
+    with pytest.raises(SettingError, match=r"give it as snowball\.run\(\.\.\., data=\.\.\.\)"):
         load_dataset("own")

@@ -67,8 +67,11 @@ MARKERS = "os^vPX*"
 BLACK, GREY = "#000000", "#777777"
 HEAT_COLOURS = LinearSegmentedColormap.from_list("heat", [light for light, _ in HEAT.values()])
 MAX_TICKS, CROWDED_POINTS = 8, 150
-MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 160, 48, 20, 15
+MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
 """The most characters of a title, a name and a tick label that are shown, and characters of a title per inch."""
+
+MAX_VERDICT_CHARS = 160
+"""The most characters of a run's verdict that are shown as a title."""
 
 BAR_LOOK: Look = {"height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
@@ -156,9 +159,16 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
 
 
 def draw_picture(figure: Figure) -> Drawing:
-    """Draw a figure for a notebook, or for a program that saves it."""
+    """Draw a figure of one panel for a notebook, or for a program that saves it, with a whole verdict as its title."""
     with style.context(["default", STYLE]):
-        return draw_figure(figure)
+        drawing = draw_figure(figure)
+        drawing.axes[0].set_title(wrap_title(figure.title, COLUMN_INCHES, MAX_VERDICT_CHARS))
+        return drawing
+
+
+def wrap_title(title: str, inches: float, most: int = MAX_TITLE_CHARS) -> str:
+    """Break a title of at most so many characters into lines of this width."""
+    return fill(escape_text(title, most), int(TITLE_CHARS_PER_INCH * inches), break_on_hyphens=False)
 
 
 def draw_figure(figure: Figure) -> Drawing:
@@ -172,13 +182,7 @@ def draw_figure(figure: Figure) -> Drawing:
             axes.remove()
             continue
         DRAWERS[figure.kind](axes, panel, figure, looks)
-        axes.set_title(
-            fill(
-                escape_text(panel.title, MAX_TITLE_CHARS),
-                int(TITLE_CHARS_PER_INCH * width / columns),
-                break_on_hyphens=False,
-            )
-        )
+        axes.set_title(wrap_title(panel.title, width / columns))
     if figure.kind in ("curves", "distances"):
         _align_rounds(drawing.axes)
     if figure.unit == "%" and figure.kind in ("lines", "curves"):
