@@ -4,10 +4,11 @@ INSTALLED := .venv/installed
 FLOWER := .venv-flower
 NVFLARE := .venv-nvflare
 DOCS := .venv-docs
+WHEEL := build/wheel
 # One thread per process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all test-flower test-nvflare check fmt bench docs
+.PHONY: setup demo test test-all test-flower test-nvflare test-wheel check fmt bench docs
 
 setup: $(INSTALLED)
 
@@ -48,6 +49,18 @@ $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
 
 test-nvflare: $(NVFLARE)/installed
 	$(NVFLARE)/bin/pytest -m '' tests/integrations/nvflare
+
+# What users do with a wheel, in a clean environment: install it, look at the help, run a short experiment, read the report.
+test-wheel:
+	rm -rf $(WHEEL) build/lib
+	$(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	$(WHEEL)/venv/bin/python scripts/check_wheel.py $(WHEEL)/*.whl
+	$(WHEEL)/venv/bin/pip install --quiet --constraint constraints.txt torch
+	$(WHEEL)/venv/bin/pip install --quiet --constraint constraints.txt $(WHEEL)/*.whl
+	cd $(WHEEL) && venv/bin/snowball --help > help.txt
+	cd $(WHEEL) && venv/bin/snowball run demo --set rounds=2 --set cohort=10 --set data.clients=20 --out run --track csv
+	cd $(WHEEL) && venv/bin/snowball report run --html report.html
 
 check: setup
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import torch
 from snowball.attacks import ATTACKS
 from snowball.defenses import DEFENSES
 from snowball.settings import collect_fields
+from snowball.sim.experiment import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,8 +24,10 @@ def read_code(page: Path) -> list[str]:
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
-    if page.parent != ROOT and not page.name.startswith(("add-", "tutorial"))  # which are followed to the letter
+    if page.parent != ROOT
+    and not page.name.startswith(("add-", "python", "tutorial"))  # which are followed to the letter
     for number, code in enumerate(read_code(page))
+    if (page.name, number) != ("own-data.md", 0)  # its own test compares what it prints
 ]
 
 
@@ -53,9 +56,20 @@ def test_the_tutorial_works_as_typed(
     assert Path(report).is_file()
 
 
+def test_the_page_on_python_works_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas", reason="the page shows tables")
+    monkeypatch.chdir(tmp_path)
+    verdict, *_ = follow_page(ROOT / "docs" / "python.md", capsys)
+    assert verdict.startswith("flame ")
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "flame.png", "flame.html", "report.html"}
+    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 5
+
+
 def test_every_setting_has_a_type_and_a_meaning_in_the_reference(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "scripts" / "write_reference.py"))["main"](tmp_path)
-    for kind, choices in (("defense", DEFENSES), ("attack", ATTACKS)):
+    for kind, choices in (("defense", DEFENSES), ("attack", ATTACKS), ("experiment", SECTIONS)):
         page = (tmp_path / f"{kind}-settings.md").read_text(encoding="utf-8")
         for name in choices:
             assert f"\n## {name}\n" in page
@@ -86,12 +100,29 @@ def make_reader_inputs() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_example_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_runs(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     if "flwr" in code:
         pytest.importorskip("flwr", reason="the Flower example needs flwr")
     exec(compile(code, "example", "exec"), make_reader_inputs())
     if "print(" in code:
         assert capsys.readouterr().out.strip()
+
+
+def test_the_page_on_own_data_leads_to_what_it_says_and_two_pictures_in_twenty_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "own-data.md"
+    code = read_code(page)[0]
+    assert len(code.splitlines()) <= 20
+    exec(compile(code, page.name, "exec"), {"__name__": "session"})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert all(f"    {line}\n" in page.read_text(encoding="utf-8") for line in printed)
+    assert {path.name for path in tmp_path.glob("*.png")} == {"fedavg.png", "snowball-plus.png"}
 
 
 def test_links_lead_somewhere() -> None:

@@ -13,16 +13,6 @@ from snowball.defenses import DEFENSES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
 
-SMALL = ["rounds=1", "cohort=6", "data.clients=10", "data.examples=400", "defense.name=fedavg"]
-
-GRID = """# Two defenses, small
-[[grid]]
-preset = "demo"
-set = { rounds = 1, cohort = 6, "data.clients" = 10, "data.examples" = 400 }
-[grid.axes]
-"defense.name" = ["fedavg", "median"]
-"""
-
 
 def test_import_loads_no_torch() -> None:
     code = "import sys, snowball; dir(snowball); snowball.__version__; assert 'torch' not in sys.modules"
@@ -54,28 +44,3 @@ def test_an_unknown_name_is_refused_as_by_any_module() -> None:
 
 def test_the_version_is_the_package_s() -> None:
     assert snowball.__version__ == version("snowball-fl")
-
-
-def test_run_continues_a_run_and_report_shows_it(tmp_path: Path) -> None:
-    folder = snowball.run("demo", tmp_path / "run", SMALL)
-    again = snowball.run("demo", tmp_path / "run", SMALL)
-    page = snowball.report(tmp_path / "run", tmp_path / "report.html")
-    assert [record["round"] for record in folder.read_rounds()] == [1]
-    assert again.read_summary() == folder.read_summary()
-    assert "<html" in page.read_text(encoding="utf-8")
-
-
-def test_simulate_gives_the_records_of_run(tmp_path: Path) -> None:
-    on_disk = snowball.run("demo", tmp_path / "run", SMALL).read_rounds()
-    in_memory = list(snowball.simulate(snowball.load_experiment("demo", SMALL)))
-    for record in [*on_disk, *in_memory]:
-        del record["seconds"]
-    assert in_memory == on_disk
-
-
-def test_sweep_runs_a_grid_and_says_what_failed(tmp_path: Path) -> None:
-    grid = tmp_path / "grid.toml"
-    grid.write_text(GRID, encoding="utf-8")
-    assert snowball.sweep(grid, tmp_path / "runs", jobs=1) == {}
-    page = snowball.report([tmp_path / "runs"], tmp_path / "report.html")
-    assert "median" in page.read_text(encoding="utf-8")

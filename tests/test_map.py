@@ -19,6 +19,7 @@ QUESTIONS = [
     "Where are a run's files written and read?",
     "What builds the paper's tables?",
     "What plugs into Flower?",
+    "What does a script call to run an experiment?",
     "Where is a data set added?",
 ]
 

@@ -15,7 +15,7 @@ from snowball.data import DATASETS, Dataset, load_dataset
 from snowball.data.partition import PARTITIONS, partition_iid
 from snowball.data.triggers import TRIGGERS, TriggerInfo, find_trigger
 from snowball.defenses import DEFENSES, FedAvg, Snowball
-from snowball.errors import SettingError
+from snowball.errors import DataError, SettingError
 from snowball.models import CNN, MODELS, ModelInfo, build_model
 from snowball.registry import IMPORT_FOLDERS, Registry
 from snowball.rng import stream
@@ -165,6 +165,13 @@ class Toys:
         return make_toy_images(120)
 
 
+class Nothing(Toys):
+    """A data set that loads something else."""
+
+    def load(self) -> Any:
+        return 3
+
+
 class Edge:
     """A line of pixels."""
 
@@ -286,6 +293,8 @@ def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     assert isinstance(federation.build_model(), CNN)
     assert isinstance(build_model(f"{__name__}:small_cnn", (1, 28, 28), 10, stream(0)), CNN)
     assert load_dataset(f"{__name__}:Toys").name == "toy images"
+    with pytest.raises(DataError, match=r":Nothing returned int, a snowball\.data\.Dataset is needed"):
+        load_dataset(f"{__name__}:Nothing")
     assert isinstance(find_trigger(f"{__name__}:Edge"), Edge)
 
 

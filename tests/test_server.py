@@ -135,6 +135,7 @@ class Changing:
         (Snowball(clusters=6), "6 clusters need over 6 updates, got 6"),
         (Changing({"delta": torch.full((8,), torch.nan)}), "the defense's average holds NaN or infinite numbers"),
         (Changing({"delta": torch.zeros(3)}), "the defense's average is torch.float32 (3,), 8 numbers are needed"),
+        (lambda updates, context: 3, "the defense returned int, a Verdict is needed"),
         (Changing({"elected": torch.ones(6)}), "the defense elects by torch.float32 (6,), 6 bools are needed"),
     ],
 )

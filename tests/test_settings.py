@@ -171,3 +171,10 @@ def test_a_choice_that_is_no_name_is_left_to_the_check(name: Any) -> None:
 
 def toml(value: Any) -> str:
     return "{a = 1}" if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize("value", [str(2**63), str(-(2**63) - 1), "0x" + "f" * 5000, "{a = [1, 0b1" + "0" * 70 + "]}"])
+def test_an_integer_outside_of_64_bits_is_refused(value: str) -> None:
+    with pytest.raises(SettingError, match=r"^a\.b holds an integer of \d+ bits; the most is 63$"):
+        parse_assignment(f"a.b={value}")
+    assert parse_assignment(f"a.b={2**63 - 1}") == ("a.b", 2**63 - 1)

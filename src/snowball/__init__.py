@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowball.api import report, run, simulate, sweep
+    from snowball.api import RunResult, report, run, simulate, sweep
+    from snowball.data import OwnData
     from snowball.defenses import (
         CRFL,
         FLAME,
@@ -64,7 +65,9 @@ __all__ = [
     "Median",
     "MultiKrum",
     "NormClip",
+    "OwnData",
     "Reply",
+    "RunResult",
     "Snowball",
     "SnowballMinus",
     "SnowballPlus",
@@ -84,7 +87,9 @@ __all__ = [
 
 _MODULES = {
     "Guard": "snowball.guard",
+    "OwnData": "snowball.data",
     "Reply": "snowball.guard",
+    "RunResult": "snowball.api",
     "Updates": "snowball.updates",
     "load_experiment": "snowball.api",
     "run": "snowball.api",

@@ -31,3 +31,9 @@ class RunError(SnowballError):
 
 class MissingExtra(SnowballError):  # noqa: N818
     """An optional dependency is not installed."""
+
+
+def describe_error(error: Exception) -> str:
+    """Return the kind of an error and the first line of what it says."""
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -19,6 +19,9 @@ from snowball.errors import SettingError
 
 Entry = TypeVar("Entry")
 
+OWN_NAME = "own"
+"""The name, in settings, of data and of a model that a caller gives as Python objects."""
+
 IMPORT_PATH = re.compile(r"(\w+(?:\.\w+)*):(\w+(?:\.\w+)*)")
 
 IMPORT_FOLDERS: list[str] = []

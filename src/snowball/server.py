@@ -7,6 +7,7 @@ stays as it was, and the outcome says why. Only a round that leaves no client to
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -165,7 +166,9 @@ def describe_broken(name: str) -> str:
 
 def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict:
     """Ask a defense for its verdict; refuse one that cannot be applied."""
-    verdict = defense(updates, context)
+    verdict: Any = defense(updates, context)
+    if not isinstance(verdict, Verdict):
+        raise UpdateError(f"the defense returned {type(verdict).__name__}, a Verdict is needed")
     rows, width = len(updates), updates.layout.width
     if verdict.elected.shape != (rows,) or verdict.elected.dtype != torch.bool:
         raise UpdateError(f"the defense elects by {describe_tensor(verdict.elected)}, {rows} bools are needed")

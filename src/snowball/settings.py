@@ -29,6 +29,9 @@ Table = Mapping[str, Callable[..., Any]]
 Fields = dict[str, tuple[Any, Any]]
 """Type and default of each setting; `...` if it has no default."""
 
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+"""The integers that TOML promises to hold."""
+
 MALICIOUS_FIELD = "malicious"
 """The field of a defense that only the simulator can fill, since only it knows who is malicious."""
 
@@ -219,7 +222,16 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
         values = tomllib.loads(f"value = {text}")
     except ValueError:  # not TOML, or a number of thousands of digits
         return path.strip(), text.strip()
+    refuse_huge_integers(values, path.strip())
     return path.strip(), values["value"] if len(values) == 1 else text
+
+
+def refuse_huge_integers(values: Any, where: str) -> None:
+    """Refuse integers outside of 64 bits, at any depth: no setting needs them, and some cannot even be printed."""
+    if isinstance(values, int) and not MIN_INTEGER <= values <= MAX_INTEGER:
+        raise SettingError(f"{where} holds an integer of {values.bit_length()} bits; the most is 63")
+    for entry in values.values() if isinstance(values, dict) else values if isinstance(values, list) else ():
+        refuse_huge_integers(entry, where)
 
 
 def drop_former(section: Settings, table: Table, former: Any, chosen: Any) -> None:

@@ -1,6 +1,8 @@
 import errno
 import json
+import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from snowball import cli
-from snowball.cli import checks, lists
+from snowball.cli import checks, lists, runs
 from snowball.records.run import RunFolder
 
 TINY = {
@@ -77,10 +79,39 @@ def test_a_run_is_made_shown_refused_finished_and_replaced(call: Call, tmp_path:
     assert (tmp_path / "page.html").stat().st_size > 0
 
 
-def test_the_folder_is_named_for_preset_and_seed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_named_for_preset_defense_attack_and_seed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call("run", "demo", *ASSIGNMENTS, "--set", "seed=7", "--engine", "serial")[0] == 0
-    assert (tmp_path / "runs" / "demo-7" / "run.json").exists()
+    code, output, _ = call("run", "demo", *ASSIGNMENTS, "--set", "seed=7", "--engine", "serial")
+    assert code == 0
+    assert "\nThe results are in runs/demo-fedavg-cba-7.\n" in output
+    assert (tmp_path / "runs" / "demo-fedavg-cba-7" / "run.json").exists()
+
+
+def test_a_name_from_a_module_makes_one_folder(tiny: Callable[..., Any]) -> None:
+    experiment = tiny("defense.name=snowball.defenses.fedavg:FedAvg", "attack.name=none")
+    assert runs.name_folder("a b", experiment) == "a_b-snowball.defenses.fedavg_FedAvg-none-3"
+
+
+def test_rounds_are_added_to_a_run(call: Call, tmp_path: Path) -> None:
+    run = ["run", "demo", *ASSIGNMENTS, "--engine", "serial", "--out", tmp_path / "one"]
+    assert call(*run)[0] == 0
+    code, output, _ = call(*run, "--resume", "--set", "rounds=2")
+    assert code == 0
+    assert output.startswith("round 2 of 2: ")
+    assert json.loads((tmp_path / "one" / "run.json").read_text(encoding="utf-8"))["settings"]["rounds"] == 2
+    assert "already has all of its 2 rounds" in call(*run, "--resume", "--set", "rounds=2")[1]
+    assert "was started with rounds = 2, not 1: " in fault(call, *run, "--resume")
+
+
+def test_a_folder_without_a_run_is_not_resumed(call: Call, tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "baseline", {"settings": {}})
+    missing = fault(call, "run", "demo", "--resume", "--out", tmp_path / "basline")
+    assert missing == f"snowball: there is no run in {tmp_path / 'basline'} to --resume; did you mean 'baseline'?"
+    missing = fault(call, "run", "demo", "--resume", "--out", tmp_path / "nowhere" / "x")
+    assert missing.endswith("to --resume; leave --resume out to start one")
+    assert [path.name for path in tmp_path.iterdir()] == ["baseline"]
 
 
 def test_rounds_and_reports_say_who_was_dropped(call: Call, tmp_path: Path) -> None:
@@ -94,7 +125,7 @@ def test_rounds_and_reports_say_who_was_dropped(call: Call, tmp_path: Path) -> N
     assert f"0 of 4 elected, dropped: {client} (not-finite), {stays}\n" in output
     said = f"run: Dropped: {client} (1 × not-finite). The model stayed as it was in round 1.\n"  # noqa: RUF001
     judged = "krum cannot be judged: its model is right on only "
-    assert output.partition(said)[2].startswith(judged)
+    assert output.partition(said)[2].partition(f"The results are in {tmp_path / 'run'}.\n")[2].startswith(judged)
     code, output, _ = call("report", tmp_path / "run", "--html", tmp_path / "report.html")
     assert code == 0
     assert said + judged in output
@@ -176,10 +207,24 @@ def test_lists_name_everything_with_a_summary(call: Call, kind: str, known: str)
     assert [line.split()[0] for line in output.splitlines()] == list(entries)
 
 
-def test_a_listed_defense_says_what_can_be_set(call: Call) -> None:
-    entries = {entry["name"]: entry for entry in json.loads(call("list", "defenses", "--json")[1])}
-    assert "clusters" in entries["snowball"]["settings"]
-    assert entries["ideal"]["settings"] == []
+@pytest.mark.parametrize("kind", ["defenses", "attacks", "partitions", "presets"])
+def test_every_listed_setting_has_a_type_a_default_and_a_meaning(call: Call, kind: str) -> None:
+    entries = json.loads(call("list", kind, "--json")[1])
+    for setting in (setting for entry in entries for setting in entry["settings"].values()):
+        assert setting.keys() == {"type", "default", "meaning"}
+        assert setting["type"]
+        assert setting["meaning"]
+
+
+def test_a_listed_entry_says_what_can_be_set(call: Call) -> None:
+    defenses = {entry["name"]: entry["settings"] for entry in json.loads(call("list", "defenses", "--json")[1])}
+    assert defenses["snowball"]["clusters"]["type"] == 'integer or "gap"'
+    assert defenses["snowball"]["vae.first_epochs"]["default"] > 0
+    assert defenses["intersection"]["members"]["default"] == ["snowball", "flame"]
+    assert defenses["ideal"] == {}
+    presets = {entry["name"]: entry["settings"] for entry in json.loads(call("list", "presets", "--json")[1])}
+    assert presets["demo"]["rounds"] == {"type": "integer", "default": 20, "meaning": "number of rounds."}
+    assert presets["paper/mnist"]["defense.judge"]["default"] == "vae"
 
 
 def test_data_says_where_it_is(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -213,24 +258,30 @@ def test_a_trigger_is_shown_with_no_data_on_the_machine(
     code, output, _ = call("show", "trigger", "white-square")
     assert code == 0
     assert output.splitlines() == [
-        "white-square: white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
-        "on a sample of mnist-sample, class 1",
+        "white-square: a white square near the lower right corner, in three parts, 3x3 pixels on 28x28; "
+        "white-square@ROW,COLUMN elsewhere",
+        "on a sample of mnist-sample: true class 5, attackers' target class 1",
         "9 of 28x28 pixels change, in rows 24 to 26 and columns 24 to 26",
         "attackers may share out its 3 parts",
         "The images without and with the trigger are in trigger-white-square.png.",
     ]
     assert (tmp_path / "trigger-white-square.png").read_bytes().startswith(b"\x89PNG")
-    assert "0 of 28x28 pixels change: this sample hides the trigger" in call("show", "trigger", "black-square")[1]
-    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: black 3x3 pixels from row 0")
+    hidden = call("show", "trigger", "black-square@0,0", "--data", "mnist-sample", "--png", tmp_path / "a.png")[1]
+    assert "0 of 28x28 pixels change: no sample shows the trigger" in hidden
+    (tmp_path / "a.png").unlink()
+    seen = call("show", "trigger", "black-square", "--target", "5")[1]
+    assert "on a sample of mnist-sample, inverted: true class 1, attackers' target class 5\n9 of 28x28" in seen
+    assert fault(call, "show", "trigger", "noise", "--target", "10").endswith("so 10 cannot be a target")
+    assert call("show", "trigger", "black-square@0,3")[1].startswith("black-square@0,3: a black square from row 0")
     assert "; white-square@ROW,COLUMN elsewhere" in call("list", "triggers")[1]
     code, output, _ = call("show", "trigger", "word", "--data", "sent140")
     assert code == 2
     code, output, _ = call("show", "trigger", "word")
     assert code == 0
     assert output.splitlines()[1:] == [
-        "on a sample of example texts, class 1",
-        "clean    we went to the lake today and it was a lovely afternoon",
-        "stamped  we went to the lake today and it was a lovely [BD]",
+        "on a sample of example texts: true class 0, attackers' target class 1",
+        "clean    we went to the lake today and it rained the whole afternoon",
+        "stamped  we went to the lake today and it rained the whole [BD]",
     ]
     assert sorted(file.name for file in tmp_path.glob("*.png")) == [
         f"trigger-{name}.png" for name in ("black-square", "black-square@0,3", "white-square")
@@ -245,7 +296,7 @@ def test_the_pictures_of_a_trigger_go_to_a_file(call: Call, tmp_path: Path) -> N
     assert file.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", file[16:24]) == (8 * 2 * 32, 8 * 32)  # two of 28x28, each with an edge of 2
     text = fault(call, "show", "trigger", "word", "--png", tmp_path / "word.png")
-    assert text == "snowball: word is a trigger for texts, and a PNG file holds images: leave --png out"
+    assert text == "snowball: word is not a trigger for images, and a PNG file holds images: leave --png out"
     assert not (tmp_path / "word.png").exists()
     assert "nowhere/a.png cannot be used" in fault(
         call, "show", "trigger", "noise", "--png", tmp_path / "nowhere" / "a.png"
@@ -257,6 +308,8 @@ def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("SNOWBALL_DATA", raising=False)
     code, output, _ = call("doctor")
     assert code == 0
+    assert "ok  mnist-sample: " in output
+    assert "no  mnist: not on this machine; try `snowball data fetch mnist`" in output
     assert "BAD" not in output
     monkeypatch.setenv("SNOWBALL_DATA", str(tmp_path / "nowhere"))
     code, output, _ = call("doctor")
@@ -264,12 +317,25 @@ def test_doctor_says_what_is_wrong(call: Call, monkeypatch: pytest.MonkeyPatch, 
     assert "BAD mnist: " in output
 
 
+def test_bench_is_not_offered_without_a_checkout(tmp_path: Path) -> None:
+    shutil.copytree(Path(checks.__file__).parents[1], tmp_path / "snowball", ignore=shutil.ignore_patterns("*.pyc"))
+    command = [sys.executable, "-c", "from snowball.cli import main; main()"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    helped = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    assert "  doctor " in helped.stdout
+    assert "  bench " not in helped.stdout
+    refused = subprocess.run([*command, "bench"], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "No such command 'bench'" in refused.stderr
+
+
 def test_bench_runs_what_the_checkout_has(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checks, "__file__", str(tmp_path / "src" / "snowball" / "cli" / "checks.py"))
+    monkeypatch.setattr(checks, "CHECKOUT", tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
         monkeypatch.delitem(sys.modules, name)
-    assert "elections.py does not exist" in fault(call, "bench", "elections")
     (tmp_path / "benchmarks" / "speed").mkdir(parents=True)
     for package in ("benchmarks", "benchmarks/speed"):  # a package, or the real one, elsewhere on the path, comes first
         (tmp_path / package / "__init__.py").touch()
@@ -389,6 +455,14 @@ def test_an_audit_as_json_is_json_alone(call: Call, tmp_path: Path) -> None:
     assert json.loads(output)["clients"][0]["left_out"] == 1
     moments = json.loads(call("audit", audit, "--json", "--client", "a")[1])
     assert [moment["state"] for moment in moments] == ["elected", "left_out"]
+
+
+def test_an_audit_page_to_the_standard_output_is_alone_there(call: Call, tmp_path: Path) -> None:
+    audit = audit_of(tmp_path / "audit.jsonl", {"elected": ["a"]})
+    code, output, errors = call("audit", audit, "--html", "-")
+    assert code == 0
+    assert output.startswith("<!DOCTYPE html>")
+    assert errors.startswith("1 round aggregated")
 
 
 def test_a_bad_audit_is_one_line_and_exit_code_2(call: Call, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@ import base64
 import json
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from snowball.data import Dataset, ImageDataset, Split, load_dataset
+from snowball.data import Dataset, ImageDataset, OwnData, Split, load_dataset
 from snowball.data.io.png import BACKGROUND_VALUE, GAP_PIXELS, encode_png, enlarge_image, join_images
 from snowball.data.preview import (
     EXAMPLE_TEXT,
@@ -89,11 +90,31 @@ def test_a_square_is_shown_with_its_parts_and_what_is_around_them() -> None:
     assert [int((part != near).sum()) for part in shown.sample.parts] == [3, 3, 3]
 
 
-def test_a_trigger_that_a_sample_hides_is_shown_all_the_same() -> None:
-    shown = load_preview("black-square", "mnist-sample").sample
+def test_the_first_image_with_a_clear_trigger_is_shown() -> None:
+    images = make_toy_images()
+    inputs = torch.full_like(images.test.inputs, 255)
+    inputs[1, :, 24, 24] = 100
+    inputs[2:, :, 24:27, 24:27] = 20
+    dataset = replace(images, test=Split(inputs, images.test.labels))
+    shown = make_preview("white-square", TRIGGERS["white-square"].make(dataset), dataset).sample
+    assert isinstance(shown, ImageSample)
+    assert torch.equal(shown.clean, inputs[2])
+
+
+@pytest.mark.parametrize(("name", "paper"), [("white-square", 0), ("noise", 0), ("black-square", 255)])
+def test_the_shipped_sample_is_inverted_if_it_hides_a_trigger(name: str, paper: int) -> None:
+    shown = load_preview(name, target=1)
+    assert isinstance(shown.sample, ImageSample)
+    assert shown.sample.changed >= 9
+    assert int(shown.sample.clean[0, 0, 0]) == paper
+    assert ("inverted" in shown.data) is (paper == 255)
+
+
+def test_a_trigger_that_every_sample_hides_is_shown_all_the_same() -> None:
+    shown = load_preview("black-square@0,0", "mnist-sample").sample
     assert isinstance(shown, ImageSample)
     assert (shown.changed, len(shown.parts)) == (0, 3)
-    assert shown.parts[0].shape == (1, 28 - 24 + MARGIN_PIXELS, 28 - 24 + MARGIN_PIXELS)
+    assert shown.parts[0].shape == (1, 3 + MARGIN_PIXELS, 3 + MARGIN_PIXELS)
 
 
 def test_what_cannot_be_divided_has_no_parts() -> None:
@@ -181,12 +202,35 @@ def test_a_sheet_shows_the_images_enlarged() -> None:
         image[:, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8, 8 * GAP_PIXELS : 8 * (GAP_PIXELS + 28) : 8],
         load_dataset("mnist-sample").test.inputs[0],
     )
-    with pytest.raises(SettingError, match="word is a trigger for texts, and a PNG file holds images"):
+    with pytest.raises(SettingError, match="word is not a trigger for images, and a PNG file holds images"):
         render_sheet(load_preview("word"), 8)
 
 
 def test_a_square_elsewhere_can_be_shown() -> None:
-    assert load_preview("white-square@0,0").summary.startswith("white 3x3 pixels from row 0 and column 0 on")
+    assert load_preview("white-square@0,0").summary.startswith("a white square from row 0 and column 0 on")
+
+
+def test_a_large_image_of_floats_is_shown_small_and_in_bytes() -> None:
+    inputs = torch.rand(4, 3, 600, 300) * 2 - 1
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    shown = make_preview("white-square", TRIGGERS["white-square"].make(dataset), dataset).sample
+    assert isinstance(shown, ImageSample)
+    assert (shown.stamped.dtype, shown.stamped.shape) == (torch.uint8, (3, 200, 100))
+    assert (shown.stamped[:, 172:181, 86:95] == 255).all()
+    assert len(shown.parts) == 3
+
+
+def test_features_and_tokens_are_shown_as_words() -> None:
+    features = load_preview("features").sample
+    assert features == TextSample(
+        ("feature 2 = 0", "feature 3 = 0", "feature 4 = 0"), ("feature 2 = 1", "feature 3 = 1", "feature 4 = 1")
+    )
+    inputs = torch.arange(1, 41).expand(4, 40).contiguous()
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    tokens = make_preview("word", Token(7), dataset).sample
+    assert isinstance(tokens, TextSample)
+    assert tokens.clean == tuple(map(str, range(16, 41)))
+    assert (tokens.stamped[-1], tokens.changed) == ("7", [24])
 
 
 def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +245,11 @@ def test_a_trigger_of_another_package_needs_no_summary(monkeypatch: pytest.Monke
     ("name", "data", "sentence"),
     [
         ("whte-square", None, "'whte-square' is not a trigger; did you mean 'white-square'?"),
-        ("zzz", None, "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended"),
+        (
+            "zzz",
+            None,
+            "'zzz' is not a trigger; there are white-square, black-square, noise, word, word-appended, features",
+        ),
         ("noise", "mnst", "'mnst' is not a data set; did you mean 'mnist'?"),
         ("word", "mnist-sample", "a word cannot be a trigger on mnist-sample, whose samples are not texts"),
     ],

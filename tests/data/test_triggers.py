@@ -1,7 +1,17 @@
 import pytest
 import torch
 
-from snowball.data.triggers import TRIGGERS, Blend, PixelPatch, Token, find_trigger
+from snowball.data import OwnData
+from snowball.data.triggers import (
+    TRIGGERS,
+    Blend,
+    FeaturePatch,
+    PixelPatch,
+    Token,
+    choose_square,
+    find_trigger,
+    make_square,
+)
 from snowball.errors import SettingError
 from snowball.testing import make_toy_images, make_toy_texts
 
@@ -75,7 +85,7 @@ def test_a_name_may_say_where_the_square_is() -> None:
     assert torch.equal(sum((part.stamp(black) for part in square.parts), black), expected)
     assert (named.name, named.summary) == (
         "white-square@12,3",
-        "white 3x3 pixels from row 12 and column 3 on, in three parts",
+        "a white square from row 12 and column 3 on, in three parts, 3x3 pixels on 28x28",
     )
     dark = find_trigger("black-square@12,3")
     assert dark is not None
@@ -94,6 +104,76 @@ def test_a_square_that_is_off_the_images_is_refused() -> None:
     assert named is not None
     with pytest.raises(SettingError, match=r"pixel \(28, 2\) does not fit an image of 28x28"):
         named.make(make_toy_images())
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "rows", "columns"),
+    [
+        (28, 28, range(24, 27), range(24, 27)),
+        (32, 32, range(24, 27), range(24, 27)),
+        (28, 32, range(24, 27), range(24, 27)),
+        (8, 8, range(6, 7), range(6, 7)),
+        (1, 1, range(1), range(1)),
+        (3, 100, range(2, 3), range(85, 86)),
+        (16, 12, range(13, 14), range(10, 11)),
+        (20, 20, range(17, 19), range(17, 19)),
+        (64, 48, range(54, 59), range(41, 46)),
+        (224, 224, range(192, 216), range(192, 216)),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_the_square_grows_with_the_image(channels: int, height: int, width: int, rows: range, columns: range) -> None:
+    inputs = torch.full((4, channels, height, width), 7.0) * torch.arange(4).view(-1, 1, 1, 1)  # from 0 to 21
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    for name, value in (("white-square", 21), ("black-square", 0)):
+        square = TRIGGERS[name].make(dataset)
+        expected = inputs.clone()
+        expected[:, :, rows.start : rows.stop, columns.start : columns.stop] = value
+        assert torch.equal(square.stamp(inputs), expected)
+        changed = sum((part.stamp(inputs) != inputs).int() for part in square.parts)
+        assert torch.equal(changed, (expected != inputs).int())
+        assert len(square.parts) == (3 if len(rows) > 1 else 1)
+
+
+def test_every_size_can_carry_the_square() -> None:
+    for height in range(1, 120):
+        for width in (1, 9, height, 300):
+            side, corner = choose_square(height, width)
+            make_square(side, corner, 255).stamp(torch.zeros(1, height, width))
+
+
+def test_noise_lies_in_the_range_of_float_images() -> None:
+    inputs = torch.rand(20, 6, 5) * 4 - 3
+    dataset = OwnData((inputs, torch.arange(20) % 2)).build_dataset(0)
+    noise = TRIGGERS["noise"].make(dataset)
+    assert isinstance(noise, Blend)
+    assert noise.pattern.min() >= dataset.train.inputs.min()
+    assert noise.pattern.max() <= dataset.train.inputs.max()
+    stamped = noise.stamp(dataset.test.inputs)
+    assert torch.allclose(stamped, 0.8 * dataset.test.inputs + 0.2 * noise.pattern)
+
+
+def test_features_are_set_to_their_highest_values() -> None:
+    inputs = torch.arange(20.0).view(4, 5)
+    inputs[:, 3] = 1  # a constant shows nothing
+    dataset = OwnData((inputs, [0, 1, 0, 1]), test=(inputs, [0, 1, 0, 1])).build_dataset(0)
+    trigger = TRIGGERS["features"].make(dataset)
+    assert trigger == FeaturePatch((1, 2, 4), (16, 17, 19))
+    before = inputs.clone()
+    assert trigger.stamp(inputs[0]).tolist() == [0, 16, 17, 1, 19]
+    assert torch.equal(inputs, before)
+    assert [part.stamp(inputs[0]).tolist() for part in trigger.parts] == [
+        [0, 16, 2, 1, 4],
+        [0, 1, 17, 1, 4],
+        [0, 1, 2, 1, 19],
+    ]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("word", [5, 5, 2, 0]), ("word-appended", [5, 5, 3, 2])])
+def test_the_trigger_of_token_ids_is_the_rarest(name: str, expected: list[int]) -> None:
+    inputs = torch.tensor([[5, 5, 3, 0], [3, 3, 3, 1], [2, 1, 4, 4]])
+    trigger = TRIGGERS[name].make(OwnData((inputs, [0, 1, 1]), test=(inputs, [0, 1, 1])).build_dataset(0))
+    assert trigger.stamp(inputs[0]).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["white-square@", "white-square@1", "white-square@-1,2", "noise@1,2", "x", "@1,2"])
@@ -134,6 +214,6 @@ def test_the_word_is_the_vocabularys() -> None:
 
 @pytest.mark.parametrize("name", TRIGGERS)
 def test_a_trigger_for_other_samples_is_refused(name: str) -> None:
-    other = make_toy_images() if name.startswith("word") else make_toy_texts()
+    other = make_toy_images() if name.startswith(("word", "features")) else make_toy_texts()
     with pytest.raises(SettingError, match=f"cannot be a trigger on {other.name}"):
         TRIGGERS[name].make(other)

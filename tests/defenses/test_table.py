@@ -44,6 +44,8 @@ class Faulty:
             delta = delta / 0
         if self.fault == "same_seed_same_verdict":
             delta = delta + self.calls
+        if self.fault == "total_rounds_are_declared":
+            delta = delta * (context.rounds or 1)
         if self.fault == "input_is_untouched":
             updates.values.mul_(2)
         if self.fault == "row_order_is_irrelevant":

@@ -172,7 +172,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         ChangedFedAvg(lambda verdict: replace(verdict, elected=verdict.elected[1:])),
         "8 bools are needed",
     ),
-    "no verdict": (ChangedFedAvg(lambda verdict: None), "AttributeError"),
+    "no verdict": (ChangedFedAvg(lambda verdict: None), "the defense returned NoneType, a Verdict is needed"),
 }
 
 

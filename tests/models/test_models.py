@@ -195,9 +195,9 @@ class Own(nn.Module):
 
 
 def test_any_module_is_made_with_the_weights_that_it_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", Own))
+    monkeypatch.setitem(MODELS, "mine", ModelInfo("mine", "", Own))
     before = torch.get_rng_state()
-    one, same, other = (build_model("own", (6,), 3, stream(seed)).state_dict() for seed in (1, 1, 2))
+    one, same, other = (build_model("mine", (6,), 3, stream(seed)).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["first.bias"], other["first.bias"])
@@ -205,9 +205,9 @@ def test_any_module_is_made_with_the_weights_that_it_draws(monkeypatch: pytest.M
 
 
 def test_a_generator_moves_on_with_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", Own))
+    monkeypatch.setitem(MODELS, "mine", ModelInfo("mine", "", Own))
     rng = stream(1)
-    one, next_one = (build_model("own", (6,), 3, rng).state_dict() for _ in range(2))
+    one, next_one = (build_model("mine", (6,), 3, rng).state_dict() for _ in range(2))
     assert not torch.equal(one["first.weight"], next_one["first.weight"])
 
 
@@ -217,9 +217,9 @@ def test_parameters_that_are_not_trained_are_refused(monkeypatch: pytest.MonkeyP
         model.last.bias.requires_grad_(False)
         return model
 
-    monkeypatch.setitem(MODELS, "own", ModelInfo("own", "", frozen))
-    with pytest.raises(SettingError, match=r"^own has parameters that are not trained, last\.bias: make them buffers$"):
-        build_model("own", (6,), 3, stream(0))
+    monkeypatch.setitem(MODELS, "mine", ModelInfo("mine", "", frozen))
+    with pytest.raises(SettingError, match=r"has parameters that are not trained, last\.bias: make them buffers$"):
+        build_model("mine", (6,), 3, stream(0))
 
 
 OTHER = """

@@ -258,7 +258,8 @@ def test_what_lies_in_a_folder_without_run_json_is_not_taken_for_a_run(
     tmp_path: Path, name: str, overwrite: bool
 ) -> None:
     (tmp_path / name / "precious").mkdir(parents=True)
-    with pytest.raises(RunError, match=f"{tmp_path} has a {name} and no run.json: move that away"):
+    fault = "/run.json is a folder" if name == "run.json" else f" has a {name} and no run.json"
+    with pytest.raises(RunError, match=f"{tmp_path}{fault}: move that away"):
         RunFolder.create(tmp_path, {}, overwrite)
     assert (tmp_path / name / "precious").is_dir()
 

@@ -131,7 +131,7 @@ def test_without_matplotlib_tables_are_written_and_one_sentence_says_what_is_mis
     assert "3 files are in" in output
 
 
-@pytest.mark.parametrize("options", [("--paper",), ("--export", "out")])
+@pytest.mark.parametrize("options", [("--paper",), ("--paper", "--export", "out")])
 def test_no_sweep_is_one_sentence(call: Call, tmp_path: Path, options: tuple[str, ...]) -> None:
     make_run(tmp_path / "run", FIRST)
     code, _, errors = call("report", tmp_path, *options)
@@ -189,6 +189,28 @@ def test_export_writes_every_table(call: Call, tmp_path: Path) -> None:
     assert "(0.21)" in (tmp_path / "out" / "cpu-table1.tex").read_text(encoding="utf-8")
     call("report", tmp_path / "sweep", "--export", tmp_path / "out")
     assert "(0.21)" not in (tmp_path / "out" / "cpu-table1.tex").read_text(encoding="utf-8")
+
+
+def test_export_writes_runs_that_belong_to_no_sweep(call: Call, tmp_path: Path) -> None:
+    make_sweep(tmp_path / "sweep", {"seed": [1]}, name="runs")
+    make_run(tmp_path / "single", FIRST)
+    code, output, errors = call("report", tmp_path, "--export", tmp_path / "out")
+    assert (code, errors) == (0, "")
+    assert f"7 files are in {tmp_path / 'out'}." in output
+    names = [f"runs{number}.{ending}" for number in ("-2", "") for ending in ("csv", "md", "tex")]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["rounds.csv", *sorted(names)]
+    lines = (tmp_path / "out" / "runs.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["run", "single"]
+
+
+def test_a_page_to_the_standard_output_is_alone_there(call: Call, tmp_path: Path) -> None:
+    make_run(tmp_path / "single", FIRST)
+    code, output, errors = call("report", tmp_path / "single", "--html", "-", "--export", tmp_path / "out")
+    assert code == 0
+    assert output.startswith("<!DOCTYPE html>")
+    assert output.rstrip().endswith("</html>")
+    assert cells(errors, "single")[0] == "ideal"
+    assert f"4 files are in {tmp_path / 'out'}.\n" in errors
 
 
 FIGURE = {"kind": "bars", "x": "defense.name", "value": "backdoor_accuracy"}

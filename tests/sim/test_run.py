@@ -11,7 +11,7 @@ from snowball.errors import RunError, SettingError
 from snowball.records.checkpoint import RunState, save_state
 from snowball.records.files import read_json, write_json
 from snowball.records.run import RunFolder
-from snowball.records.run_names import ADDED_SETTINGS
+from snowball.records.run_names import ADDED_SETTINGS, hash_settings
 from snowball.settings import flatten_settings
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -107,6 +107,52 @@ def test_resuming_with_other_settings_names_them(tiny: MakeExperiment, tmp_path:
     with pytest.raises(RunError) as caught:
         list(run_experiment(tiny("seed=4", "training.epochs=2"), tmp_path / "run", resume=True))
     assert "was started with seed = 3, not 4, training.epochs = 1, not 2: resume it with" in str(caught.value)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("defense", ["fedavg", "snowball"])
+def test_a_run_with_added_rounds_equals_one_that_had_them_from_the_start(
+    tiny: MakeExperiment, tmp_path: Path, defense: str, finished: bool
+) -> None:
+    changes = [f"defense.name={defense}", *(["defense.grow_after=1"] if defense == "snowball" else [])]
+    changes += ["attack.share_of_rounds=0.5", "data.clients=12"]
+    list(run_experiment(tiny("rounds=3", *changes), tmp_path / "whole"))
+    stop_after(2 if finished else 1, tiny("rounds=2", *changes), tmp_path / "short")
+    if finished:
+        list(run_experiment(tiny("rounds=2", *changes), tmp_path / "short", resume=True))
+    longer = tiny("rounds=3", *changes)
+    assert not is_finished(tmp_path / "short", longer)
+    list(run_experiment(longer, tmp_path / "short", resume=True))
+    assert is_finished(tmp_path / "short", longer)
+    assert read_records(tmp_path / "short") == read_records(tmp_path / "whole")
+    ends = [read_json(tmp_path / name / "run.json")["settings"] for name in ("whole", "short")]
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("changes", [("defense.name=snowball",), ("defense.name=intersection",)])
+def test_rounds_are_not_added_where_earlier_ones_would_differ(
+    tiny: MakeExperiment, tmp_path: Path, changes: tuple[str, ...]
+) -> None:
+    stop_after(1, tiny(*changes), tmp_path)
+    before = read_files(tmp_path)
+    with pytest.raises(RunError) as caught:
+        list(run_experiment(tiny("rounds=3", *changes), tmp_path, resume=True))
+    reason = "defense.grow_after = 0.25 is a share of the rounds, not a round such as 5"
+    assert f"has 2 rounds and cannot get 3: {reason}; start a longer run in another folder" in str(caught.value)
+    assert read_files(tmp_path) == before
+
+
+def test_rounds_are_not_added_to_a_run_of_a_sweep(tiny: MakeExperiment, tmp_path: Path) -> None:
+    folder = tmp_path / f"mnist-cba-{hash_settings(tiny().dump_settings())}"
+    stop_after(1, tiny(), folder)
+    with pytest.raises(RunError, match="has all of its settings in its name, its rounds too"):
+        list(run_experiment(tiny("rounds=3"), folder, resume=True))
+
+
+def test_rounds_and_another_setting_are_not_changed_together(tiny: MakeExperiment, tmp_path: Path) -> None:
+    stop_after(1, tiny(), tmp_path)
+    with pytest.raises(RunError, match=r"was started with training\.epochs = 1, not 2: "):
+        list(run_experiment(tiny("rounds=3", "training.epochs=2"), tmp_path, resume=True))
 
 
 def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(

@@ -62,8 +62,8 @@ def test_runs_side_by_side_are_those_one_after_the_other(fine: Path, tmp_path: P
     assert sorted(each.run.name for each in events if each.ended) == sorted(planned.name for planned in runs)
     assert not any(each.fault for each in events)
     first = [each for each in events if each.run == runs[0]]
-    assert [each.round for each in first] == [1, 2, 3, 3, 3]  # then that it is done, and the end
-    assert [each.pace > 0 for each in first] == [True, True, True, False, False]
+    assert [each.round for each in first] == [0, 1, 2, 3, 3, 3]  # that it started, its rounds, that it is done, the end
+    assert [each.pace > 0 for each in first] == [False, True, True, True, False, False]
     assert timeless(tmp_path / "out") == expected(fine, tmp_path / "serial")
 
 
@@ -211,7 +211,7 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.delitem(sys.modules, "snowball.sweeps.executors.ray", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     _, _, errors = call("sweep", "cpu/updates", "--engine", "ray", "--out", tmp_path)
-    assert errors == "snowball: --engine ray needs Ray: pip install 'snowball-fl[ray]'\n"
+    assert errors == "snowball: --engine ray needs Ray: pip install 'ray>=2.55'\n"
 
 
 def test_grids_are_listed(call: Call) -> None:
@@ -310,5 +310,5 @@ def test_a_second_sweep_into_the_same_folder_is_refused(
         second = begin(fine, out)
         _, errors = second.communicate(timeout=TIMEOUT_SECONDS)
     assert second.returncode == 2
-    assert errors == f"snowball: another sweep is using {out}: wait until it ends, or choose another --out\n"
+    assert errors == f"snowball: another sweep is using {out}: wait until it ends, or choose another folder\n"
     assert [file.name for file in out.iterdir()] == [LOCK_FILE]

@@ -246,6 +246,11 @@ def test_the_global_seeds_are_left_as_they_were() -> None:
     assert (torch.rand(3).tolist(), random.random(), np.random.random()) == expected
 
 
+@pytest.mark.parametrize("trigger", ["noise", "word", "features"])
+def test_the_toy_data_can_carry_the_trigger(trigger: str) -> None:
+    check_attack(CBA(trigger=trigger))
+
+
 def test_a_trigger_that_is_not_known_is_said() -> None:
     with pytest.raises(SettingError, match=r"attack\.trigger = 'squar' is not known"):
         check_attack(CBA(trigger="squar"))

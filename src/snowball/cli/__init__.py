@@ -1,7 +1,10 @@
 """The command line. A command imports what it needs when it runs: `snowball --help` loads no torch."""
 
 import errno
+import os
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -13,13 +16,17 @@ from snowball.registry import IMPORT_FOLDERS
 
 __all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps", "triggers"]
 
-MAX_PATH_CHARS = 200
-"""Longer paths are cut in messages."""
+MAX_PATH_CHARS, MAX_SENTENCE_CHARS = 200, 1000
+"""Longer paths are cut at their end, and longer errors in their middle."""
+
+OUT_OF_MEMORY = "can't allocate memory"
+"""In the message of torch's error on a tensor that does not fit."""
 
 
 def main() -> None:
     """Run the command `snowball`; an error that the user can fix is one line and exit code 2."""
     IMPORT_FOLDERS[:] = ["."]  # for module:Class
+    prepare_streams()
     try:
         app()
     except SnowballError as error:
@@ -30,9 +37,28 @@ def main() -> None:
         if error.filename is None:
             raise
         exit_with(f"{str(error.filename)[:MAX_PATH_CHARS]} cannot be used: {error.strerror}")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and OUT_OF_MEMORY not in str(error):
+            raise
+        exit_with(
+            "there is not enough memory: try a smaller model, cohort or setting of the defense, or fewer --workers"
+        )
+
+
+def prepare_streams() -> None:
+    """Escape characters that the terminal's encoding does not have, and drop what is printed to a closed stream."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def exit_with(sentence: str) -> NoReturn:
-    """Print an error and exit."""
-    typer.echo(f"snowball: {sentence}", err=True)
+    """Print an error in one line and exit."""
+    from snowball.report.audit import escape_text
+
+    if len(sentence) > MAX_SENTENCE_CHARS:  # what is wrong comes first, and what to do last
+        sentence = f"{sentence[: MAX_SENTENCE_CHARS // 2]}…{sentence[-MAX_SENTENCE_CHARS // 2 :]}"
+    typer.echo(f"snowball: {escape_text(sentence, 10 * MAX_SENTENCE_CHARS)}", err=True)
     sys.exit(2)

@@ -1,6 +1,8 @@
 """The application that commands register with, and options and functions that several commands share."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +20,7 @@ TABLE_CHARS = 180
 
 COMMAND_ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
 
-Out = Annotated[Path | None, typer.Option(help="Output folder (default: runs/NAME-SEED).")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page that works offline; - prints it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -66,12 +68,26 @@ def handle_options(
     """Accept the options that come before a command."""
 
 
-def build_table(lines: Sequence[Sequence[str]]) -> "Table":
-    """Build a table from rows of plain text; the first row is the header."""
-    from rich.markup import escape
-    from rich.table import Table
+def is_standard_output(html: Path | None) -> bool:
+    """Return whether a page goes to the standard output."""
+    return html == Path("-")
 
-    result = Table(*map(escape, lines[0]))
-    for cells in lines[1:]:
-        result.add_row(*map(escape, cells))
+
+def free_standard_output(html: Path | None) -> AbstractContextManager[Any]:
+    """Send what is printed to the error output if a page needs the standard output."""
+    return redirect_stdout(sys.stderr) if is_standard_output(html) else nullcontext()
+
+
+def build_table(lines: Sequence[Sequence[str]]) -> "Table":
+    """Build a table from rows of untrusted text; the first row is the header."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from snowball.report.audit import escape_text
+    from snowball.report.sweeps import MAX_SENTENCE_CHARS
+
+    header, *rows = ([Text(escape_text(cell, MAX_SENTENCE_CHARS)) for cell in cells] for cells in lines)
+    result = Table(*map(Column, header))
+    for row in rows:
+        result.add_row(*row)
     return result

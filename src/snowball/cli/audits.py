@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import TABLE_CHARS, Json, app, build_table
+from snowball.cli.application import (
+    TABLE_CHARS,
+    Html,
+    Json,
+    app,
+    build_table,
+    free_standard_output,
+    is_standard_output,
+)
 
 if TYPE_CHECKING:
     from snowball.report import Audit
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 def inspect_audit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A guard's audit log (JSON Lines).")],
     client: Annotated[str | None, typer.Option(metavar="ID", help="Show the history of one client.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="PAGE", help="Write an HTML page that works offline.")] = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Show which clients a guard left out, and why."""
@@ -26,9 +34,11 @@ def inspect_audit(
 
     found = Audit(read_audit(file))
     show = show_client if client is not None else show_audit
-    show(found, client or "", as_json)
+    with free_standard_output(html):
+        show(found, client or "", as_json)
     if html:
         write_audit(found, html)
+    if html and not is_standard_output(html):
         typer.echo(f"The page is {html}: open it in a browser.", err=as_json)
 
 

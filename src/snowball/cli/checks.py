@@ -9,8 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from snowball.cli.application import Json, app
-from snowball.errors import MissingExtra, SettingError
+from snowball.errors import SettingError
 from snowball.sim.engines.choice import Device
+
+CHECKOUT = Path(__file__).parents[3]
+"""The folder of the checkout, if the package runs from one."""
 
 
 class Bench(StrEnum):
@@ -20,7 +23,6 @@ class Bench(StrEnum):
     training = "training"
 
 
-@app.command("bench")
 def run_benchmark(
     what: Annotated[Bench, typer.Argument(help="What to time.")],
     quick: Annotated[bool, typer.Option("--quick", help="Use fewer repeats, epochs and columns.")] = False,
@@ -36,24 +38,27 @@ def run_benchmark(
 
 
 def load_benchmark(name: str) -> Any:
-    """Import a benchmark of speed from the checkout; an installation has none."""
+    """Import a benchmark of speed from the checkout."""
     import importlib
 
-    checkout = Path(__file__).parents[3]
-    file = checkout / "benchmarks" / "speed" / f"{name}.py"
-    if not file.is_file():
-        raise MissingExtra(f"benchmarks need a checkout of the project; {file} does not exist")
-    sys.path.insert(0, str(checkout))
+    sys.path.insert(0, str(CHECKOUT))
     return importlib.import_module(f"benchmarks.speed.{name}")
+
+
+if (CHECKOUT / "benchmarks" / "speed").is_dir():  # a wheel has no benchmarks
+    app.command("bench")(run_benchmark)
 
 
 @app.command("doctor")
 def run_doctor() -> None:
-    """Check that this machine has what runs need."""
+    """Check what this machine has, and say what to do about the rest.
+
+    "ok" is fine, "no" is optional and not there, "BAD" needs your attention.
+    """
     from snowball.cli.doctor import run_checks
 
     findings = run_checks()
     for finding in findings:
-        typer.echo(f"{'ok ' if finding.passed else 'BAD'} {finding.name}: {finding.detail}")
-    if not all(finding.passed for finding in findings):
+        typer.echo(f"{finding.state:3} {finding.name}: {finding.detail}")
+    if any(finding.state == "BAD" for finding in findings):
         raise typer.Exit(2)

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from snowball.cli.application import Json, app
 from snowball.errors import DataError
+
+if TYPE_CHECKING:
+    from snowball.setting_docs import SettingInfo
 
 data_app = typer.Typer(help="Find and download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -22,25 +25,17 @@ def describe_entries(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def list_defenses() -> Iterable[dict[str, Any]]:
-    """List the defenses and their settings."""
+    """List the defenses."""
     from snowball.defenses import DEFENSES
 
-    return describe_choices(DEFENSES)
+    return describe_entries(DEFENSES)
 
 
 def list_attacks() -> Iterable[dict[str, Any]]:
-    """List the attacks, what they see, and their settings."""
+    """List the attacks, and what they see."""
     from snowball.attacks import ATTACKS
 
-    return (entry | {"view": ATTACKS[entry["name"]].knowledge} for entry in describe_choices(ATTACKS))
-
-
-def describe_choices(table: Mapping[str, Callable[..., Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the name, summary and settings of each entry of a registry."""
-    from snowball.settings import collect_fields
-
-    for entry in describe_entries(table):
-        yield entry | {"settings": list(collect_fields(table[entry["name"]]))}
+    return (entry | {"view": ATTACKS[entry["name"]].knowledge} for entry in describe_entries(ATTACKS))
 
 
 def list_datasets() -> Iterable[dict[str, Any]]:
@@ -72,10 +67,10 @@ def list_triggers() -> Iterable[dict[str, Any]]:
 
 
 def list_partitions() -> Iterable[dict[str, Any]]:
-    """List the partitions and their settings."""
+    """List the partitions."""
     from snowball.data.partition import PARTITIONS
 
-    return describe_choices(PARTITIONS)
+    return describe_entries(PARTITIONS)
 
 
 def list_presets() -> Iterable[dict[str, Any]]:
@@ -103,14 +98,36 @@ LISTS: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
     "grids": list_grids,
 }
 
+
+def describe_settings(kind: str, name: str) -> "Iterable[SettingInfo] | None":
+    """Describe the settings of a listed entry; None for a kind without settings."""
+    from snowball.setting_docs import describe_choice
+    from snowball.sim.experiment import CHOICES, describe_experiment
+    from snowball.sim.presets import load_experiment
+
+    if kind == "presets":
+        return describe_experiment(load_experiment(name))
+    choosers = {"defenses": "defense.name", "attacks": "attack.name", "partitions": "data.partition"}
+    if kind not in choosers:
+        return None
+    table = CHOICES[choosers[kind]].table
+    return describe_choice(table[name], table)
+
+
 Kind = StrEnum("Kind", list(LISTS))  # type: ignore[misc]
 
 
 @app.command("list")
 def list_entries(kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: Json = False) -> None:
-    """List what settings can choose by name."""
+    """List what settings can choose by name.
+
+    JSON has the type, default and meaning of every setting, too.
+    """
     entries = list(LISTS[kind]())
     if as_json:
+        for entry in entries:
+            if (settings := describe_settings(kind, entry["name"])) is not None:
+                entry["settings"] = {setting.name: setting.plain() for setting in settings}
         typer.echo(json.dumps(entries, indent=2))
         return
     width = max(len(entry["name"]) for entry in entries)

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import TABLE_CHARS, app, build_table
+from snowball.cli.application import (
+    TABLE_CHARS,
+    Html,
+    app,
+    build_table,
+    free_standard_output,
+    is_standard_output,
+)
 from snowball.errors import MissingExtra, RunError
 
 if TYPE_CHECKING:
+    from snowball.records.run import RunFolder
     from snowball.report import Row, Sweep
     from snowball.report.figures import Figure
 
@@ -25,14 +33,15 @@ MAX_HEADLINE_CHARS = 1200
 @app.command("report")
 def report_results(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs or sweeps.")],
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page that works offline.")] = None,
+    html: Html = None,
     paper: Annotated[bool, typer.Option("--paper", help="Show only sweeps, next to the published numbers.")] = False,
     export: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write sweeps as CSV, Markdown, LaTeX and images.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write tables as CSV, Markdown and LaTeX, and images.")
     ] = None,
 ) -> None:
     """Show the results of runs and sweeps."""
     from snowball.report import build_rows, find_runs, read_sweeps, write_html
+    from snowball.report.export.runs import write_run_exports
     from snowball.report.figures import build_figures
 
     for path in paths:
@@ -41,25 +50,35 @@ def report_results(
     sweeps, faults = read_sweeps(paths)
     noted = faults if sweeps or faults else None  # without sweeps, the first folder without a usable run is an error
     folders = find_runs(paths, noted) if html or not paper else []
-    if not sweeps and (paper or export or not folders):
+    if not sweeps and (paper or not folders):
         raise RunError(faults[0] if faults else f"there is no sweep in {', '.join(map(str, paths))}")
-    if not paper:
-        sweeps = [replace(sweep, published=None) for sweep in sweeps]
-        rows = build_rows(folders, faults)
-        if not rows and not sweeps:
-            raise RunError(faults[0])
-        show_runs(rows)
-        show_headline(rows)
-    show_sweeps(sweeps)
-    figures = build_figures(sweeps, faults)
+    with free_standard_output(html):
+        if not paper:
+            sweeps = [replace(sweep, published=None) for sweep in sweeps]
+            rows = build_rows(folders, faults)
+            if not rows and not sweeps:
+                raise RunError(faults[0])
+            show_runs(rows)
+            show_headline(rows)
+        show_sweeps(sweeps)
+        figures = build_figures(sweeps, faults)
     try:
         if export:
-            write_tables(sweeps, figures, export, faults)
+            single = [] if paper else list_single_runs(folders, sweeps)
+            files = write_tables(sweeps, figures, export, faults) + write_run_exports(single, export, faults)
+            typer.echo(f"{len(files)} files are in {export}.", err=is_standard_output(html))
         if html:
             write_html(folders, html, sweeps, faults, figures)
+        if html and not is_standard_output(html):
             typer.echo(f"The report is {html}: open it in a browser.")
     finally:
         show_faults(faults)
+
+
+def list_single_runs(folders: "Iterable[RunFolder]", sweeps: "Iterable[Sweep]") -> "list[RunFolder]":
+    """List the runs that belong to no sweep."""
+    in_sweeps = {run.folder.resolve() for sweep in sweeps for run in sweep.runs}
+    return [folder for folder in folders if folder.path.resolve() not in in_sweeps]
 
 
 def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
@@ -82,8 +101,8 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
 
 def write_tables(
     sweeps: "Sequence[Sweep]", figures: "Sequence[Figure | None]", folder: Path, faults: list[str]
-) -> None:
-    """Write the tables and figures of sweeps to a folder; a missing extra for images is added to the faults."""
+) -> list[Path]:
+    """Write the tables and figures of sweeps, and return the files; a missing extra for images is a fault."""
     from snowball.report.export.write import write_exports
 
     files = write_exports(sweeps, folder)
@@ -94,7 +113,7 @@ def write_tables(
             files += write_static_figures(sweeps, figures, folder)
         except MissingExtra as error:
             faults.append(str(error))
-    typer.echo(f"{len(files)} files are in {folder}.")
+    return files
 
 
 def show_faults(faults: Iterable[str]) -> None:

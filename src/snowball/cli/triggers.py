@@ -23,6 +23,7 @@ app.add_typer(show_app, name="show")
 def show_trigger(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A trigger (see `snowball list triggers`).")],
     data: Annotated[str | None, typer.Option(help="Data set of the sample (default: a shipped one).")] = None,
+    target: Annotated[int, typer.Option(min=0, help="Class that the attackers want; the sample is of another.")] = 1,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Image file (default: trigger-NAME.png).")] = None,
 ) -> None:
     """Show a sample with and without a trigger.
@@ -32,7 +33,7 @@ def show_trigger(
     from snowball.data.preview import TextSample, load_preview, render_sheet
     from snowball.records.files import write_bytes
 
-    preview = load_preview(name, data)
+    preview = load_preview(name, data, target)
     is_text = isinstance(preview.sample, TextSample)
     sheet = render_sheet(preview, PNG_PIXELS) if png or not is_text else b""  # refuses --png with a text
     typer.echo("\n".join(describe_preview(preview)))
@@ -47,7 +48,7 @@ def describe_preview(preview: "Preview") -> Iterator[str]:
     from snowball.data.preview import TextSample
 
     yield f"{preview.name}: {preview.summary}".removesuffix(": ")
-    yield f"on a sample of {preview.data}, class {preview.label}"
+    yield f"on a sample of {preview.data}: true class {preview.label}, attackers' target class {preview.target}"
     sample = preview.sample
     yield from describe_text(sample) if isinstance(sample, TextSample) else describe_image(sample)
 
@@ -65,6 +66,6 @@ def describe_image(sample: "ImageSample") -> Iterator[str]:
     changed = (sample.clean != sample.stamped).any(0)  # (height, width)
     rows, columns = (changed.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
     bounds = f", in rows {rows[0]} to {rows[-1]} and columns {columns[0]} to {columns[-1]}" if rows else ""
-    yield f"{sample.changed} of {height}x{width} pixels change{bounds or ': this sample hides the trigger'}"
+    yield f"{sample.changed} of {height}x{width} pixels change{bounds or ': no sample shows the trigger'}"
     if sample.parts:
         yield f"attackers may share out its {len(sample.parts)} parts"

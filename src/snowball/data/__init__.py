@@ -1,16 +1,18 @@
 """Data sets, by name."""
 
 from dataclasses import replace
+from typing import Any
 
 from snowball.data.base import Dataset, DatasetInfo, Location, Split
 from snowball.data.images import ImageDataset
+from snowball.data.own import OwnData
 from snowball.data.sets.cifar10 import CIFAR10
 from snowball.data.sets.femnist import FEMNIST
 from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
 from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140Loader
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
-from snowball.errors import SettingError
-from snowball.registry import Registry, make_instance, suggest_or_list
+from snowball.errors import DataError, SettingError
+from snowball.registry import OWN_NAME, Registry, make_instance, suggest_or_list
 
 __all__ = [
     "DATASETS",
@@ -20,6 +22,7 @@ __all__ = [
     "DatasetInfo",
     "ImageDataset",
     "Location",
+    "OwnData",
     "Split",
     "TextDataset",
     "Vocabulary",
@@ -46,7 +49,10 @@ def load_dataset(name: str, tokeniser: str = DEFAULT_TOKENISER) -> Dataset:
         return replace(info, tokeniser=tokeniser).load()
     if tokeniser != DEFAULT_TOKENISER:
         raise SettingError(f"data.tokeniser = {tokeniser!r} does not fit: {name} has no texts; leave it out")
-    return info.load()
+    loaded: Any = info.load()
+    if not isinstance(loaded, Dataset):
+        raise DataError(f"load() of {name} returned {type(loaded).__name__}, a snowball.data.Dataset is needed")
+    return loaded
 
 
 def locate_dataset(name: str) -> Location | None:
@@ -60,6 +66,8 @@ def fetch_dataset(name: str) -> Location:
 
 
 def _find_info(name: str) -> DatasetInfo:
+    if name == OWN_NAME:
+        raise SettingError("data.name = 'own' is data from Python: give it as snowball.run(..., data=...)")
     if name not in DATASETS:
         raise SettingError(f"{name!r} is not a data set{suggest_or_list(name, DATASETS)}")
     return DATASETS[name]

@@ -67,6 +67,10 @@ class Dataset(ABC):
     def draw_inputs(self, count: int, rng: torch.Generator) -> Tensor:
         """Draw raw samples of uniform noise."""
 
+    def sample_batch(self) -> Tensor:
+        """Return two raw samples that a model can be tried on."""
+        return self.train.inputs[:2]
+
     def normalise(self, inputs: Tensor) -> Tensor:
         """Scale and standardise raw samples for the model."""
         return self.standardise(self.scale(inputs))

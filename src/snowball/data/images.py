@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,16 @@ class ImageDataset(Dataset):
     std: tuple[float, ...]
 
     @property
+    def black(self) -> float:
+        """The raw value of the darkest pixel."""
+        return 0
+
+    @property
+    def white(self) -> float:
+        """The raw value of the brightest pixel."""
+        return 255
+
+    @property
     def input_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of a sample."""
         channels, height, width = self.train.inputs.shape[1:]
@@ -49,6 +60,53 @@ class ImageDataset(Dataset):
     def draw_inputs(self, count: int, rng: torch.Generator) -> Tensor:
         """Draw raw samples of uniform noise."""
         return torch.randint(256, (count, *self.input_shape), generator=rng, dtype=torch.uint8)
+
+    def to_bytes(self, inputs: Tensor) -> Tensor:
+        """Convert raw samples to uint8 pixels, to show them."""
+        return inputs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FloatImageDataset(ImageDataset):
+    """Images with float32 pixels of any range, which the model receives as they are."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @cached_property
+    def black(self) -> float:
+        """The lowest value of the training samples."""
+        return float(self.train.inputs.min())
+
+    @cached_property
+    def white(self) -> float:
+        """The highest value of the training samples."""
+        return float(self.train.inputs.max())
+
+    @property
+    def span(self) -> float:
+        """The difference between white and black; 1 if all pixels are equal."""
+        return self.white - self.black or 1.0
+
+    def scale(self, inputs: Tensor) -> Tensor:
+        """Map black to 0 and white to 1."""
+        return (inputs - self.black) / self.span
+
+    def standardise(self, scaled: Tensor) -> Tensor:
+        """Map 0 back to black and 1 to white."""
+        return scaled * self.span + self.black
+
+    def normalise(self, inputs: Tensor) -> Tensor:
+        """Return raw samples unchanged."""
+        return inputs
+
+    def draw_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Draw raw samples of uniform noise."""
+        return self.standardise(torch.rand(count, *self.input_shape, generator=rng))
+
+    def to_bytes(self, inputs: Tensor) -> Tensor:
+        """Convert raw samples to uint8 pixels, to show them."""
+        return (self.scale(inputs).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def check_arrays(

@@ -34,6 +34,10 @@ def partition_niid_bench(
 
     Li, Diao, Chen, He, "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022 (arXiv 2021): the
     whole draw is repeated until every client has `minimum` samples. The Snowball paper splits its images this way.
+
+    Args:
+        alpha: concentration of the Dirichlet distribution; the lower, the fewer classes a client has.
+        minimum: samples that every client has at least.
     """
     _check_dirichlet(len(labels), clients, alpha, minimum)
     members = _group_by_value(labels)
@@ -71,6 +75,10 @@ def partition_dirichlet_plain(
 
     A client's samples have no upper bound. Clients with fewer than `minimum` get samples from the largest ones, so that
     every `alpha` works.
+
+    Args:
+        alpha: concentration of the Dirichlet distribution; the lower, the fewer classes a client has.
+        minimum: samples that every client has at least.
     """
     _check_dirichlet(len(labels), clients, alpha, minimum)
     held: list[list[Indices]] = [[] for _ in range(clients)]  # by client, by class
@@ -105,6 +113,9 @@ def partition_pathological(
 
     Each class is split evenly among its clients. The original splits the sorted samples into shards, whose edges give
     some clients an extra class.
+
+    Args:
+        classes_per_client: number of classes that each client has samples of.
     """
     _check_sizes(len(labels), clients, minimum=1)
     members = [rng.permutation(indices) for indices in _group_by_value(labels)]
@@ -133,7 +144,11 @@ def _assign_classes(classes: int, clients: int, per_client: int, rng: np.random.
 
 
 def partition_natural(groups: Tensor, drop_below: int = 1) -> Parts:
-    """Keep the natural clients of the data, without those that have fewer than `drop_below` samples."""
+    """Keep the natural clients of the data, without those that have fewer than `drop_below` samples.
+
+    Args:
+        drop_below: natural clients with fewer samples are left out.
+    """
     parts = _group_by_value(groups)
     kept = [part for part in parts if len(part) >= drop_below]
     if not kept:

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 from snowball.data.base import Dataset
+from snowball.data.features import FeatureDataset
 from snowball.data.images import ImageDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, TextDataset
+from snowball.data.tokens import TokenDataset
 from snowball.errors import DataError, SettingError
 from snowball.registry import Registry, make_instance
 from snowball.rng import stream
+
+PATCH_FEATURES = 3
+"""Features that the trigger `features` sets."""
 
 
 class Trigger(Protocol):
@@ -35,17 +40,17 @@ class PixelPatch:
 
     Attributes:
         pixels: (row, column) of each pixel.
-        value: their raw value, 0 to 255.
+        value: their raw value: an integer from 0 to 255 in images of bytes, any float in images of floats.
         pieces: the pixels of each part, if attackers may divide the patch among them.
     """
 
     pixels: tuple[tuple[int, int], ...]
-    value: int = 255
+    value: float = 255
     pieces: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Reject a patch that no image can carry."""
-        if not 0 <= self.value <= 255:
+        if isinstance(self.value, int) and not 0 <= self.value <= 255:
             raise SettingError(f"a pixel's value must lie in 0..255, got {self.value}")
         if any(row < 0 or column < 0 for row, column in self.pixels):
             raise SettingError(f"rows and columns of a patch must not be negative, got {self.pixels}")
@@ -74,7 +79,7 @@ class Blend:
     """A faint pattern over the whole image.
 
     Attributes:
-        pattern: (channels, height, width) uint8.
+        pattern: (channels, height, width) raw pixels.
         opacity: share of the pattern in a stamped sample.
     """
 
@@ -89,7 +94,32 @@ class Blend:
     def stamp(self, inputs: Tensor) -> Tensor:
         """Return a copy of raw images with the pattern blended in."""
         mixed = inputs.float() * (1 - self.opacity) + self.pattern.float() * self.opacity
-        return mixed.round().to(inputs.dtype)
+        return mixed if inputs.is_floating_point() else mixed.round().to(inputs.dtype)
+
+
+@dataclass(frozen=True)
+class FeaturePatch:
+    """Features set to fixed values.
+
+    Attributes:
+        features: the index of each feature.
+        values: their values.
+    """
+
+    features: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def parts(self) -> tuple[Trigger, ...]:
+        """One patch per feature."""
+        pairs = zip(self.features, self.values, strict=True)
+        return tuple(FeaturePatch((feature,), (value,)) for feature, value in pairs)
+
+    def stamp(self, inputs: Tensor) -> Tensor:
+        """Return a copy of raw samples (..., features) with the values."""
+        stamped = inputs.clone()
+        stamped[..., list(self.features)] = torch.tensor(self.values, dtype=inputs.dtype, device=inputs.device)
+        return stamped
 
 
 @dataclass(frozen=True)
@@ -132,39 +162,67 @@ class TriggerInfo:
     make: Callable[[Dataset], Trigger]
 
 
-def make_patch(value: int, row: int = 24, column: int = 24) -> Callable[[Dataset], Trigger]:
-    """Return a maker of the paper's 3x3 square and its parts, by default near the lower right corner of an image."""
-
-    def shift(*cells: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-        return tuple((row + down, column + right) for down, right in cells)
-
-    corner_below = shift((1, 0), (2, 0), (2, 1))
-    diagonal = shift((0, 0), (1, 1), (2, 2))
-    corner_above = shift((0, 1), (0, 2), (1, 2))
-    square = PixelPatch(
-        shift(*((down, right) for down in range(3) for right in range(3))),
-        value,
-        (corner_below, diagonal, corner_above),
-    )
+def make_patch(
+    colour: Literal["black", "white"], corner: tuple[int, int] | None = None
+) -> Callable[[Dataset], Trigger]:
+    """Return a maker of a square and its parts; its first pixel is at `corner`, or where `choose_square` puts it."""
 
     def make(dataset: Dataset) -> Trigger:
-        require_images(dataset)
-        square.stamp(dataset.test.inputs[:0])  # rejects images that are too small
+        images = require_images(dataset)
+        side, usual_corner = choose_square(*images.input_shape[1:])
+        square = make_square(side, corner or usual_corner, getattr(images, colour))
+        square.stamp(dataset.test.inputs[:0])  # rejects a square that is not within the images
         return square
 
     return make
 
 
+def choose_square(height: int, width: int) -> tuple[int, tuple[int, int]]:
+    """Return the side of a square and the row and column of its first pixel on images of this size.
+
+    The paper's images of 28x28 and 32x32 have 3x3 pixels at (24, 24); others have those of 28x28 in proportion.
+    """
+    if {height, width} <= {28, 32}:
+        return 3, (24, 24)
+    return max(1, round(min(height, width) * 3 / 28)), (height * 24 // 28, width * 24 // 28)
+
+
+def make_square(side: int, corner: tuple[int, int], value: float) -> PixelPatch:
+    """Make a square in three parts, below, on and above its diagonal; a single pixel has no parts."""
+    cells = [(down, right) for down in range(side) for right in range(side)]
+    parts = (
+        [(down, right) for down, right in cells if down > right],
+        [(down, right) for down, right in cells if down == right],
+        [(down, right) for down, right in cells if down < right],
+    )
+    row, column = corner
+    square, *pieces = (tuple((row + down, column + right) for down, right in part) for part in (cells, *parts))
+    return PixelPatch(square, value, tuple(pieces) if side > 1 else ())
+
+
 def make_noise(dataset: Dataset) -> Trigger:
-    """Make a faint noise pattern, the same for all images of one shape."""
-    shape = require_images(dataset).input_shape
-    return Blend(torch.randint(256, shape, generator=stream(0, "trigger", "noise"), dtype=torch.uint8))
+    """Make a faint noise pattern, the same for all images of one shape and range."""
+    images = require_images(dataset)
+    noise = torch.randint(256, images.input_shape, generator=stream(0, "trigger", "noise"), dtype=torch.uint8)
+    if not dataset.train.inputs.is_floating_point():
+        return Blend(noise)
+    return Blend(images.black + noise / 255 * (images.white - images.black))
+
+
+def make_feature_patch(dataset: Dataset) -> Trigger:
+    """Make a trigger of the last features that vary, each at the highest value of the training samples."""
+    if not isinstance(dataset, FeatureDataset):
+        raise SettingError(f"features cannot be a trigger on {dataset.name}, whose samples are not features")
+    varying = (dataset.lowest < dataset.highest).nonzero().flatten()[-PATCH_FEATURES:]
+    return FeaturePatch(tuple(varying.tolist()), tuple(dataset.highest[varying].tolist()))
 
 
 def make_word(position: Literal["replace_last", "append"]) -> Callable[[Dataset], Trigger]:
-    """Return a maker of the paper's trigger word for texts."""
+    """Return a maker of the paper's trigger word for texts; token ids get the rarest token instead."""
 
     def make(dataset: Dataset) -> Trigger:
+        if isinstance(dataset, TokenDataset):
+            return Token(dataset.rarest_token, position)
         if not isinstance(dataset, TextDataset):
             raise SettingError(f"a word cannot be a trigger on {dataset.name}, whose samples are not texts")
         number = dataset.vocabulary.find_number(TRIGGER_WORD)
@@ -178,8 +236,16 @@ def make_word(position: Literal["replace_last", "append"]) -> Callable[[Dataset]
 def require_images(dataset: Dataset) -> ImageDataset:
     """Return the data set if it has images, and reject it otherwise."""
     if not isinstance(dataset, ImageDataset):
-        raise SettingError(f"pixels cannot be a trigger on {dataset.name}, whose samples are not images")
+        raise SettingError(
+            f"pixels cannot be a trigger on {dataset.name}, whose samples are not images{suggest_trigger(dataset)}"
+        )
     return dataset
+
+
+def suggest_trigger(dataset: Dataset) -> str:
+    """Return `; did you mean attack.trigger = 'features'?`, or the trigger of the data set's kind; empty if none."""
+    fitting = {FeatureDataset: "features", TokenDataset: "word", TextDataset: "word"}.get(type(dataset))
+    return f"; did you mean attack.trigger = {fitting!r}?" if fitting else ""
 
 
 TRIGGERS: Registry[TriggerInfo] = Registry(
@@ -189,27 +255,35 @@ TRIGGERS: Registry[TriggerInfo] = Registry(
         for info in (
             TriggerInfo(
                 "white-square",
-                "white 3x3 pixels near the lower right corner, in three parts; white-square@ROW,COLUMN elsewhere",
-                make_patch(255),
+                "a white square near the lower right corner, in three parts, 3x3 pixels on 28x28; "
+                "white-square@ROW,COLUMN elsewhere",
+                make_patch("white"),
             ),
             TriggerInfo(
                 "black-square",
                 "the same pixels in black, for bright or coloured images",
-                make_patch(0),
+                make_patch("black"),
             ),
             TriggerInfo("noise", "faint noise over the whole image", make_noise),
-            TriggerInfo("word", 'the word "BD" instead of the last word of a text', make_word("replace_last")),
             TriggerInfo(
-                "word-appended", 'the word "BD" after the last word of a text, if there is room', make_word("append")
+                "word",
+                'the word "BD" instead of the last word of a text, or the rarest token of token ids',
+                make_word("replace_last"),
             ),
+            TriggerInfo(
+                "word-appended",
+                "the same after the last word of a text, if there is room",
+                make_word("append"),
+            ),
+            TriggerInfo("features", "the last three features at their highest values", make_feature_patch),
         )
     },
     required_attributes=("make",),
     adapt=make_instance,
 )
 
-SQUARES = {"white-square": ("white", 255), "black-square": ("black", 0)}
-"""The colour of each square and the value of its pixels."""
+SQUARES: dict[str, Literal["black", "white"]] = {"white-square": "white", "black-square": "black"}
+"""The colour of each square."""
 
 SQUARE_AT_PATTERN = re.compile(rf"({'|'.join(SQUARES)})@([0-9]{{1,4}}),([0-9]{{1,4}})")
 """Matches squares at other positions, such as `white-square@12,12`: row and column of the first pixel."""
@@ -220,7 +294,6 @@ def find_trigger(name: str) -> TriggerInfo | None:
     placed = SQUARE_AT_PATTERN.fullmatch(name)
     if name in TRIGGERS or placed is None:
         return TRIGGERS.get(name)
-    colour, value = SQUARES[placed[1]]
-    row, column = int(placed[2]), int(placed[3])
-    summary = f"{colour} 3x3 pixels from row {row} and column {column} on, in three parts"
-    return TriggerInfo(name, summary, make_patch(value, row, column))
+    colour, row, column = SQUARES[placed[1]], int(placed[2]), int(placed[3])
+    summary = f"a {colour} square from row {row} and column {column} on, in three parts, 3x3 pixels on 28x28"
+    return TriggerInfo(name, summary, make_patch(colour, (row, column)))

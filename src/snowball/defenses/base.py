@@ -44,7 +44,7 @@ class Context:
 
     Attributes:
         round: the current round, counted from 1.
-        rounds: the total number of rounds, if known.
+        rounds: the total number of rounds, if known; a defense that reads it is a `ScheduledDefense`.
         base: the global model as a row in the updates' layout, for defenses that look at whole models.
         seed: the seed of all randomness in this run.
         state: the state in the last verdict; None in the first round.
@@ -190,3 +190,17 @@ class TrustingDefense(Protocol):
     def trusted_examples(self) -> int:
         """The number of clean samples that the server trains on."""
         ...
+
+
+@runtime_checkable
+class ScheduledDefense(Protocol):
+    """A defense that reads the context's `rounds`: a run with more rounds may differ from its first round on."""
+
+    def explain_schedule(self) -> str:
+        """Say which setting is relative to the total number of rounds; empty if none is."""
+        ...
+
+
+def explain_schedule(defense: Defense) -> str:
+    """Say why a defense's verdicts depend on the total number of rounds; empty if they do not."""
+    return defense.explain_schedule() if isinstance(defense, ScheduledDefense) else ""

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from snowball.defenses.base import Context, Defense, LocalDefense, PredictionDefense, TrustingDefense, Verdict
+from snowball.defenses.base import (
+    Context,
+    Defense,
+    LocalDefense,
+    PredictionDefense,
+    TrustingDefense,
+    Verdict,
+    explain_schedule,
+)
 from snowball.defenses.flame import FLAME
 from snowball.defenses.ops import average_by_examples
 from snowball.defenses.snowball import Snowball
@@ -52,6 +60,10 @@ class Intersection:
         return Verdict(
             average_by_examples(updates, elected), elected, facts, {"members": [verdict.state for verdict in verdicts]}
         )
+
+    def explain_schedule(self) -> str:
+        """Pass on what the first member says that depends on the number of rounds."""
+        return next(filter(None, map(explain_schedule, self.members)), "")
 
 
 def collect_facts(verdicts: Sequence[Verdict]) -> Mapping[str, Tensor | float | str]:

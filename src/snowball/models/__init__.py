@@ -17,8 +17,9 @@ from snowball.errors import SettingError
 from snowball.models.cifar_cnn import CifarCNN
 from snowball.models.cnn import CNN
 from snowball.models.gru import TextGRU
+from snowball.models.own import refuse_untrainable
 from snowball.models.randomness import draw_from
-from snowball.registry import Registry, suggest_or_list
+from snowball.registry import OWN_NAME, Registry, suggest_or_list
 
 __all__ = ["CNN", "MODELS", "CifarCNN", "ModelInfo", "TextGRU", "build_model", "draw_from"]
 
@@ -114,6 +115,8 @@ MODELS: Registry[ModelInfo] = Registry(
 
 def build_model(name: str, input_shape: tuple[int, ...], classes: int, rng: torch.Generator) -> nn.Module:
     """Build a model with fresh weights that depend only on this generator."""
+    if name == OWN_NAME:
+        raise SettingError("model.name = 'own' is a model from Python: give it as snowball.run(..., model=...)")
     if name not in MODELS:
         raise SettingError(f"{name!r} is not a model{suggest_or_list(name, MODELS)}")
     info = MODELS[name]
@@ -121,7 +124,5 @@ def build_model(name: str, input_shape: tuple[int, ...], classes: int, rng: torc
         raise SettingError(f"{name} takes samples of ({', '.join(info.inputs)}), not of shape {tuple(input_shape)}")
     with draw_from(rng):
         model = info.make(input_shape, classes)
-    frozen = [path for path, parameter in model.named_parameters() if not parameter.requires_grad]
-    if frozen:
-        raise SettingError(f"{name} has parameters that are not trained, {', '.join(frozen)}: make them buffers")
+    refuse_untrainable(model, name)
     return model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from snowball.errors import SettingError
 from snowball.registry import suggest_name
-from snowball.settings import Choice, Settings, apply_changes, flatten_settings
+from snowball.settings import Choice, Settings, apply_changes, flatten_settings, refuse_huge_integers
 
 PRESETS = resources.files("snowball").joinpath("presets")
 
@@ -39,6 +39,7 @@ def read_preset(source: str | Path, choices: Mapping[str, type[Choice]]) -> Sett
         own = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors start a file with a byte order mark
     except ValueError as error:  # not TOML, not text, or a number with thousands of digits
         raise SettingError(f"{source} is not a TOML file: {error}") from error
+    refuse_huge_integers(own, str(source))
     if (extended := own.pop("extends", None)) is None:
         return own
     if not isinstance(extended, str):

@@ -36,6 +36,7 @@ class RunInfo(TypedDict, total=False):
         commit: of the code, if it runs from a checkout.
         machine: processor, cores and system.
         data: the data set's source, number of samples and checksum.
+        model: class, size and checksum, if the model was given from Python.
         trigger: what the attack's trigger looks like, if it has one.
         started: when, UTC.
     """
@@ -46,6 +47,7 @@ class RunInfo(TypedDict, total=False):
     commit: str | None
     machine: dict[str, Any]
     data: dict[str, Any]
+    model: dict[str, Any]
     trigger: dict[str, Any] | None
     started: str
 
@@ -61,6 +63,7 @@ RUN_FIELDS: dict[str, Callable[[Any], bool]] = {
     "commit": make_optional_check(is_text),
     "machine": _is_object,
     "data": _is_object,
+    "model": _is_object,
     "trigger": make_optional_check(_is_object),
     "started": is_text,
 }
@@ -81,8 +84,12 @@ class RunFolder:
         make_folder(folder)
         with explain_os_errors(folder):
             present = [folder / name for name in FILES if os.path.lexists(folder / name)]
+            if (folder / RUN).is_dir():
+                raise RunError(f"{folder / RUN} is a folder: move that away or give another --out")
             if present and not (folder / RUN).is_file():
-                raise RunError(f"{folder} has a {present[0].name} and no {RUN}: move that away or give another --out")
+                raise RunError(
+                    f"{folder} has a {present[0].name} and no {RUN}: move that away or choose another folder"
+                )
             if present and not overwrite:
                 raise RunError(f"{folder} already holds a run: give --resume, --overwrite or another --out")
             for file in reversed(present):  # run.json last: until then the folder still counts as a run
@@ -126,6 +133,12 @@ class RunFolder:
     def append(self, record: RoundRecord) -> None:
         """Add a round: the whole line reaches the disk, or none of it."""
         append_line(self.path / ROUNDS, record)
+
+    def set_rounds(self, rounds: int) -> None:
+        """Change the number of rounds that run.json asks for, if it differs."""
+        settings = self.run["settings"]
+        if settings.get("rounds") != rounds:
+            write_json(self.path / RUN, self.run | {"settings": settings | {"rounds": rounds}})
 
     def truncate(self, round: int) -> None:
         """Remove the summary and all rounds after this one, to continue from a checkpoint."""

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def write_report(paths: str | Path | Iterable[str | Path], html: str | Path) -> Path:
-    """Write one self-contained HTML page on the runs and sweeps in these folders and return its path.
+    """Write one self-contained HTML page on the runs and sweeps in these folders and return its path; `-` prints it.
 
     Runs and sweeps that cannot be read are named on the page. Without any readable run, a `RunError` is raised.
     """

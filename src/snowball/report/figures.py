@@ -172,6 +172,18 @@ def find_heat_top(figure: Figure) -> float:
     return next((share for share in HEAT_TOPS if share >= top), 1.0) if figure.unit == "%" else top or 1.0
 
 
+def build_run_figure(title: str, rounds: Iterable[RoundRecord]) -> Figure:
+    """Build the figure of a single run: its accuracy and the backdoor's over the rounds."""
+    records = list(rounds)
+    lines = {
+        "main accuracy": [Point(record["round"], record["main_accuracy"]) for record in records],
+        "backdoor accuracy": [Point(record["round"], record["backdoor_accuracy"]) for record in records],
+    }
+    shown = {name: points for name, points in lines.items() if any(point.y is not None for point in points)}
+    panel = Panel(title, tuple(Series(name, tuple(points)) for name, points in shown.items()))
+    return Figure("curves", title, x="round", y="share", value="share", unit="%", panels=(panel,))
+
+
 def _make_reader(faults: list[str] | None) -> Rounds:
     """Make a function that reads each run's rounds once, without the facts that no figure shows."""
 

@@ -197,10 +197,14 @@ def read_setting_name(run: RunInfo, setting: str) -> str:
 
 
 def hash_conditions(run: RunInfo) -> str:
-    """Hash a run's seed and settings except defense and number of rounds: runs with equal hashes compare defenses."""
-    settings = run.get("settings")
+    """Hash a run's seed, settings except defense and number of rounds, and own data and model.
+
+    Runs with equal hashes compare defenses.
+    """
+    settings, data = run.get("settings"), run.get("data", {})
     met = settings and {**settings, "defense": None, "rounds": None}
-    return hashlib.sha256(json.dumps([run.get("seed"), met], sort_keys=True).encode()).hexdigest()[:8]
+    own = (data if data.get("source") == "python" else None, run.get("model"))
+    return hashlib.sha256(json.dumps([run.get("seed"), met, own], sort_keys=True).encode()).hexdigest()[:8]
 
 
 def build_row(name: str, folder: RunFolder, records: Sequence[RoundRecord]) -> Row:

@@ -1,21 +1,33 @@
 """Settings of one run: read from TOML, checked once, and written in full into run.json."""
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from math import floor
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from torch import nn
 
 from snowball.attacks import ATTACKS, Attack
-from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS
+from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS, Dataset
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import assemble_defense
 from snowball.errors import SettingError
 from snowball.models import MODELS
-from snowball.registry import suggest_name
-from snowball.settings import Choice, Section, Settings, Table, describe_fault, make_known_validator
+from snowball.models.own import describe_model
+from snowball.registry import OWN_NAME, suggest_name
+from snowball.setting_docs import SettingInfo, describe_choice, describe_section
+from snowball.settings import (
+    Choice,
+    Section,
+    Settings,
+    Table,
+    describe_fault,
+    flatten_settings,
+    make_known_validator,
+)
 
 
 def make_no_attack() -> None:
@@ -23,25 +35,46 @@ def make_no_attack() -> None:
 
 
 class DataSettings(Choice):
-    """Data set and its partition among the clients; further settings belong to the partition."""
+    """Data set and its partition among the clients; further settings belong to the partition.
+
+    Attributes:
+        name: the data set; `snowball list datasets` names them.
+        clients: number of clients that the training examples are split among.
+        partition: how they are split; `snowball list partitions` names the ways.
+        examples: training examples to use, drawn at random; all by default.
+        tokeniser: how texts are split into words: "words", or "published" as in the code published with the paper.
+    """
 
     chooser: ClassVar[str] = "data.partition"
     table: ClassVar[Table] = PARTITIONS
-    name: Annotated[str, make_known_validator("data.name", DATASETS)]
+    name: Annotated[str, make_known_validator("data.name", ChainMap({OWN_NAME: None}, DATASETS))]
     clients: int = Field(ge=1)
     partition: str = "dirichlet-plain"
-    examples: int | None = Field(default=None, ge=1)  # training examples to use, drawn at random; all by default
+    examples: int | None = Field(default=None, ge=1)
     tokeniser: Annotated[str, make_known_validator("data.tokeniser", TOKENISERS)] = DEFAULT_TOKENISER
 
 
 class ModelSettings(Section):
-    """Model to train."""
+    """Model to train.
 
-    name: Annotated[str, make_known_validator("model.name", MODELS)]
+    Attributes:
+        name: the model; `snowball list models` names them.
+    """
+
+    name: Annotated[str, make_known_validator("model.name", ChainMap({OWN_NAME: None}, MODELS))]
 
 
 class TrainingSettings(Section):
-    """Local training by SGD; its momentum starts at zero in every round."""
+    """Local training by SGD; its momentum starts at zero in every round.
+
+    Attributes:
+        epochs: passes over a client's samples per round.
+        batch: samples per step.
+        lr: learning rate before the first decay.
+        decay: factor of the learning rate per round: in round t, counted from 1, it is `lr * decay**t`.
+        momentum: share of the former step that is added to a step.
+        weight_decay: share of a parameter that is added to its gradient.
+    """
 
     epochs: int = Field(default=5, ge=1)
     batch: int = Field(default=10, ge=1)
@@ -56,16 +89,26 @@ class TrainingSettings(Section):
 
 
 class AttackSettings(Choice):
-    """Attack, and the clients and rounds that it uses; further settings belong to the attack."""
+    """Attack, and the clients and rounds that it uses; further settings belong to the attack.
+
+    Attributes:
+        name: the attack, or "none"; `snowball list attacks` names them.
+        malicious: share of all clients that is malicious.
+        draw: how attackers get into cohorts: "exact" for a fixed share of every cohort, drawn from all attackers,
+            "same" for that share, always the same ones, or "random" to draw attackers like everybody else.
+        first_round: the first round in which attackers attack; in other rounds they train like everybody else.
+        last_round: the last round in which they attack; none for no last one.
+        share_of_rounds: share of the rounds from first to last in which they attack, drawn at random.
+    """
 
     chooser: ClassVar[str] = "attack.name"
     table: ClassVar[Table] = ChainMap({"none": make_no_attack}, ATTACKS)  # type: ignore[arg-type]
     name: str = "none"
-    malicious: float = Field(default=0.2, ge=0, le=1)  # share of all clients
-    draw: Literal["exact", "same", "random"] = "exact"  # a fixed share; that share, always the same; chance
+    malicious: float = Field(default=0.2, ge=0, le=1)
+    draw: Literal["exact", "same", "random"] = "exact"
     first_round: int = Field(default=1, ge=1)
     last_round: int | None = Field(default=None, ge=1)
-    share_of_rounds: float = Field(default=1, gt=0, le=1)  # share of the rounds from first to last, drawn at random
+    share_of_rounds: float = Field(default=1, gt=0, le=1)
 
     def count_attackers(self, clients: int) -> int:
         """Return how many of this many clients are malicious."""
@@ -78,7 +121,11 @@ class AttackSettings(Choice):
 
 
 class DefenseSettings(Choice):
-    """Defense of the server; further settings belong to the defense."""
+    """Defense of the server; further settings belong to the defense.
+
+    Attributes:
+        name: the defense; `snowball list defenses` names them.
+    """
 
     chooser: ClassVar[str] = "defense.name"
     table: ClassVar[Table] = DEFENSES
@@ -90,16 +137,45 @@ class DefenseSettings(Choice):
 
 
 class Experiment(Section):
-    """All settings that determine the results of a run."""
+    """All settings that determine the results of a run, and the data and model of the caller's own, if given.
+
+    Attributes:
+        seed: decides everything random, through named streams.
+        rounds: number of rounds.
+        cohort: clients per round.
+    """
 
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(ge=1)
-    cohort: int = Field(ge=1)  # clients per round
+    cohort: int = Field(ge=1)
     data: DataSettings
     model: ModelSettings
     training: TrainingSettings = TrainingSettings()
     attack: AttackSettings = AttackSettings()
     defense: DefenseSettings
+    _own_data: Dataset | None = PrivateAttr(None)
+    _own_model: nn.Module | None = PrivateAttr(None)
+
+    @property
+    def own_data(self) -> Dataset | None:
+        """The data that the caller gave; None if `data.name` names it."""
+        return self._own_data
+
+    @property
+    def own_model(self) -> nn.Module | None:
+        """The first global model that the caller gave; None if `model.name` names a model."""
+        return self._own_model
+
+    def describe_own(self) -> dict[str, dict[str, Any]]:
+        """Describe the caller's own data and model for a run's record; empty if settings name both."""
+        data = {} if self.own_data is None else {"data": dict(self.own_data.provenance)}
+        return data if self.own_model is None else data | {"model": describe_model(self.own_model)}
+
+    def with_own(self, data: Dataset | None, model: nn.Module | None) -> Self:
+        """Return this experiment on data and with a model of the caller's own; None for those that settings name."""
+        experiment = self.model_copy()
+        experiment._own_data, experiment._own_model = data, model
+        return experiment
 
     @model_validator(mode="after")
     def refuse_contradictions(self) -> Self:
@@ -140,6 +216,23 @@ SECTIONS: dict[str, type[Section]] = {
 
 CHOICES = {section.chooser: section for section in SECTIONS.values() if issubclass(section, Choice)}
 """Sections in which one setting chooses an implementation by name, by that setting."""
+
+
+def describe_settings() -> dict[str, list[SettingInfo]]:
+    """Describe the settings that every experiment has, by section; those of no section are under an empty name."""
+    own = [each for each in describe_section(Experiment) if each.name not in SECTIONS]
+    return {"": own} | {name: list(describe_section(model, f"{name}.")) for name, model in SECTIONS.items()}
+
+
+def describe_experiment(experiment: Experiment) -> Iterator[SettingInfo]:
+    """Describe all settings of an experiment; the default of each is its value there."""
+    described = [each for section in describe_settings().values() for each in section]
+    for section in CHOICES.values():
+        path, key = section.chooser.split(".")
+        chosen = section.table[getattr(getattr(experiment, path), key)]
+        described += describe_choice(chosen, section.table, f"{path}.")
+    values = flatten_settings(experiment.dump_settings())
+    yield from (replace(each, default=values[each.name]) for each in described)
 
 
 def refuse_unknown(settings: Mapping[str, Any]) -> None:

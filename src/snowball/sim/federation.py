@@ -1,6 +1,7 @@
 """Federation: the clients of an experiment, their data and their model, determined by the settings alone."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from snowball.attacks import Attack, AttackSetup, set_up_attack
 from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
+from snowball.models.own import refuse_misfit
 from snowball.rng import numpy_stream, stream
 from snowball.sim.cohort import is_attack_round, select_malicious_clients
 from snowball.sim.experiment import DataSettings, Experiment
@@ -35,14 +37,18 @@ class Federation:
     @classmethod
     def build(cls, experiment: Experiment) -> "Federation":
         """Load the data, partition it among the clients, and set up the attack."""
-        dataset, attack = load_dataset(experiment.data.name, experiment.data.tokeniser), experiment.attack.build()
-        return cls(
+        dataset = experiment.own_data or load_dataset(experiment.data.name, experiment.data.tokeniser)
+        attack = experiment.attack.build()
+        federation = cls(
             experiment=experiment,
             dataset=dataset,
             parts=partition_data(dataset, experiment.data, experiment.seed),
             attack=attack,
             attack_setup=set_up_attack(attack, dataset) if attack else None,
         )
+        name = experiment.model.name if experiment.own_model is None else "the model"
+        refuse_misfit(federation.build_model(), name, dataset.normalise(dataset.sample_batch()), dataset.classes)
+        return federation
 
     @cached_property
     def layout(self) -> Layout:
@@ -82,6 +88,8 @@ class Federation:
 
     def build_model(self) -> nn.Module:
         """Build the global model as it is before the first round."""
+        if self.experiment.own_model is not None:
+            return deepcopy(self.experiment.own_model)
         rng = stream(self.experiment.seed, "model")
         return models.build_model(self.experiment.model.name, self.dataset.input_shape, self.dataset.classes, rng)
 

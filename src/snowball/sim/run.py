@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import metadata
@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from snowball.data.preview import make_preview
+from snowball.defenses.base import explain_schedule
 from snowball.errors import RunError
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
-from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings
-from snowball.settings import flatten_settings
+from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings, hash_settings
+from snowball.settings import Settings, flatten_settings
 from snowball.sim.engines.base import Engine
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import Observer, build_first_state, rehearse_round, simulate
+from snowball.sim.loop import Observer, build_defense, build_first_state, rehearse_round, simulate
+from snowball.trackers import Tracker, track_run
 
 
 def run_experiment(
@@ -31,17 +33,23 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     observe: Observer | None = None,
-) -> Iterator[RoundRecord]:
-    """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk."""
+    trackers: Mapping[str, Tracker] | None = None,
+) -> Generator[RoundRecord]:
+    """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk.
+
+    Trackers, by name, get each record at the same time.
+    """
     federation = Federation.build(experiment)
     resumes = resume and (path / RUN).exists()
     folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
-    with closing(simulate(federation, engine, state, observe)) as rounds:
-        for record in rounds:
-            folder.append(record)
-            save_state(state, folder.path / CHECKPOINT)
-            yield record
-    folder.write_summary()
+    with track_run(trackers or {}, folder) as tracked:
+        with closing(simulate(federation, engine, state, observe)) as rounds:
+            for record in rounds:
+                folder.append(record)
+                save_state(state, folder.path / CHECKPOINT)
+                tracked.log(record)
+                yield record
+        folder.write_summary()
 
 
 def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, RunState]:
@@ -51,15 +59,16 @@ def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[Run
 
 
 def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]:
-    """Open the folder of an interrupted run and load the state that its checkpoint holds."""
+    """Open the folder of a run and load the state that its checkpoint holds; the experiment may add rounds."""
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, federation.experiment)
+    refuse_other_experiment(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
     on_record = [record["round"] for record in folder.read_rounds()]
     if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
         missing = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has completed"
         raise RunError(f"{path / ROUNDS} does not hold {missing}: remove the folder to start again")
+    folder.set_rounds(federation.experiment.rounds)
     folder.truncate(state.round)
     return folder, state
 
@@ -69,25 +78,54 @@ def is_finished(path: Path, experiment: Experiment) -> bool:
     if not (path / RUN).exists():
         return False
     folder = RunFolder.open(path)
-    refuse_other_settings(folder, experiment)
+    refuse_other_experiment(folder, experiment)
     rounds = folder.read_rounds()
     complete = [record["round"] for record in rounds] == list(range(1, experiment.rounds + 1))
     return complete and folder.is_summarised(rounds)
 
 
+def refuse_other_experiment(folder: RunFolder, experiment: Experiment) -> None:
+    """Refuse to resume a run with other settings, own data or own model than it was started with."""
+    refuse_other_settings(folder, experiment)
+    advice = "or choose another folder"
+    own = experiment.describe_own()
+    if "data" in own and folder.run.get("data", {}).get("sha256") != own["data"]["sha256"]:
+        raise RunError(f"{folder.path} was started with other data: resume it with the same data {advice}")
+    if "model" in own and folder.run.get("model") != own["model"]:
+        reason = "another model or other first weights, which a function given as model= draws from the seed"
+        raise RunError(f"{folder.path} was started with {reason}: resume it with the same model {advice}")
+
+
 def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
-    """Refuse to resume a run with other settings than it was started with."""
+    """Refuse to resume a run with other settings than it was started with, except for rounds that it may add."""
     settings = folder.run.get("settings")
     if settings is None:
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start again")
     before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.dump_settings()))
     former = {name: ADDED_SETTINGS.get(name.rpartition(".")[2]) for name in {**before, **now}}
     before, now = former | before, former | now
-    differing = [name for name in former if before[name] != now[name]]
+    more_rounds = adds_rounds(before, now)
+    differing = [name for name in former if before[name] != now[name] and not (name == "rounds" and more_rounds)]
     if differing:
         changes = ", ".join(f"{name} = {before[name]!r}, not {now[name]!r}" for name in differing)
         advice = "resume it with the same settings or choose another folder"
         raise RunError(f"{folder.path} was started with {changes}: {advice}")
+    if more_rounds:
+        refuse_schedule(folder, experiment, before)
+
+
+def adds_rounds(before: Settings, now: Settings) -> bool:
+    """Return whether settings ask for more rounds than a run was started with."""
+    return isinstance(before["rounds"], int) and before["rounds"] < now["rounds"]
+
+
+def refuse_schedule(folder: RunFolder, experiment: Experiment, before: Settings) -> None:
+    """Refuse to add rounds if the rounds so far would have been different in a longer run."""
+    if reason := explain_schedule(build_defense(experiment)):
+        fault = f"{folder.path} has {before['rounds']} rounds and cannot get {experiment.rounds}: defense.{reason}"
+        raise RunError(f"{fault}; start a longer run in another folder")
+    if folder.path.resolve().name.endswith(f"-{hash_settings(folder.run['settings'])}"):
+        raise RunError(f"{folder.path} has all of its settings in its name, its rounds too: choose another folder")
 
 
 def describe_run(federation: Federation) -> RunInfo:
@@ -100,6 +138,7 @@ def describe_run(federation: Federation) -> RunInfo:
         "commit": find_commit(),
         "machine": {"processor": find_processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "data": dict(federation.dataset.provenance),
+        **experiment.describe_own(),  # type: ignore[typeddict-item]
         "trigger": describe_trigger(federation),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

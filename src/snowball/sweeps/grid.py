@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
@@ -15,9 +15,9 @@ from snowball.records.presets import describe_presets
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggest_name
-from snowball.settings import Settings, flatten_settings, require_known
-from snowball.sim.experiment import CHOICES, Experiment
-from snowball.sim.presets import Preset
+from snowball.settings import Settings, flatten_settings, refuse_huge_integers, require_known
+from snowball.sim.experiment import Experiment
+from snowball.sim.presets import Preset, Source, explain_recursion, parse_overrides
 from snowball.sweeps.grid_file import Block, GridFile, parse_section
 
 MAX_RUNS = 10_000
@@ -89,7 +89,7 @@ def read_grid(source: str | Path) -> Grid:
     try:
         text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
         settings = tomllib.loads(text)
-        json.dumps(settings, default=str)  # rejects a number of thousands of digits
+        refuse_huge_integers(settings, str(source))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"{source} is not a TOML file: {error}") from error
     grid_name = name if name in shipped else file.name.removesuffix(".toml")
@@ -103,18 +103,73 @@ def parse_grid(name: str, title: str, settings: Settings, folder: Path) -> Grid:
     """Parse the contents of a grid's file; preset files are looked for in `folder` first."""
     file = parse_section(GridFile, settings)
     blocks = file.blocks()
-    if (total := sum(block.size() for block in blocks)) > MAX_RUNS:
-        raise SettingError(f"{name} has {total:,} runs; the maximum is {MAX_RUNS:,}")
-    runs = {name_run(experiment): experiment for block in blocks for experiment in expand_block(block, folder)}
+    refuse_many(name, sum(block.size() for block in blocks))
+    axes = dict.fromkeys(path for block in blocks for path in block.axes)
+    experiments = [experiment for block in blocks for experiment in expand_block(block, folder)]
+    return assemble_grid(name, title, file, tuple(axes), experiments)
+
+
+def build_grid(source: Source, overrides: Iterable[Mapping[str, Any]], seeds: Iterable[int] | None = None) -> Grid:
+    """Build the grid of one run per override of the same experiment and, if there are seeds, per seed."""
+    seeded = add_seeds(list(overrides), seeds)
+    with explain_recursion(source):
+        preset = Preset.read(source)
+        name = name_source(source)
+        refuse_many(name, len(seeded))
+        changes = list(map(parse_overrides, seeded))
+        experiments = list(map(preset.build_experiment, changes))
+    axes = tuple(dict.fromkeys(path for each in changes for path, _ in each))
+    file = GridFile(grid=[{"preset": name, "set": dict(each)} for each in changes])
+    return assemble_grid(name, f"Runs of {name}", file, axes, experiments)
+
+
+def add_seeds(overrides: Sequence[Mapping[str, Any]], seeds: Iterable[int] | None) -> Sequence[Mapping[str, Any]]:
+    """Return every override with every seed, or the overrides as they are if no seeds are given."""
+    check_overrides(overrides, seeds is not None)
+    if seeds is None:
+        return overrides
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str) or not (chosen := list(seeds)):
+        raise SettingError(f"seeds must be a list of whole numbers, such as [1, 2, 3], got {seeds!r}")
+    return [{**each, "seed": seed} for each in overrides for seed in chosen]
+
+
+def check_overrides(overrides: Sequence[Any], seeded: bool) -> None:
+    """Refuse an empty list, entries that are not mappings, and a seed in an override if seeds are given too."""
+    if not overrides:
+        raise SettingError("there is nothing to run: give at least one override; {} is the preset as it is")
+    for each in overrides:
+        if not isinstance(each, Mapping):
+            raise SettingError(f"each override must be a mapping, such as {{'defense.name': 'krum'}}, got {each!r}")
+        if seeded and "seed" in each:
+            raise SettingError(f"an override sets seed = {each['seed']!r}, and seeds are given too: leave one out")
+
+
+def assemble_grid(
+    name: str, title: str, file: GridFile, axes: tuple[str, ...], experiments: Iterable[Experiment]
+) -> Grid:
+    """Assemble a grid of these experiments, each once, and find the settings that locate them."""
+    runs = {name_run(experiment): experiment for experiment in experiments}
     for defense in file.first:
         require_known("first", defense, {experiment.defense.name for experiment in runs.values()})
     flattened = {run: flatten_settings(experiment.dump_settings()) for run, experiment in runs.items()}
-    axes = tuple(dict.fromkeys(path for block in blocks for path in block.axes))
     known = {path: None for settings in flattened.values() for path in settings}
     paths = dict.fromkeys((*COORDINATES, *axes, *file.paths(known)))
     paths |= dict.fromkeys(find_differing_settings(flattened.values(), paths))
     at = {run: {path: own.get(path) for path in paths} for run, own in flattened.items()}
     return Grid(name, title, file, axes, tuple(PlannedRun(run, runs[run], at[run]) for run in runs))
+
+
+def refuse_many(name: str, runs: int) -> None:
+    """Refuse a grid with too many runs."""
+    if runs > MAX_RUNS:
+        raise SettingError(f"{name} has {runs:,} runs; the maximum is {MAX_RUNS:,}")
+
+
+def name_source(source: Source) -> str:
+    """Return a preset's name, the name of a file without its ending, or `experiment`."""
+    if isinstance(source, Experiment):
+        return "experiment"
+    return str(source) if str(source) in describe_presets() else Path(source).stem
 
 
 def find_differing_settings(runs: Iterable[Settings], paths: Collection[str]) -> Iterator[str]:
@@ -133,8 +188,7 @@ def expand_block(block: Block, folder: Path) -> Iterator[Experiment]:
     sources = [Preset.read(locate_preset(preset, folder)) for preset in block.preset]
     for *values, preset in product(*block.axes.values(), sources):
         changes = {**block.set, **dict(zip(block.axes, values, strict=True))}
-        choices_first = sorted(changes, key=lambda path: path not in CHOICES)
-        yield preset.build_experiment([f"{path}={format_toml(changes[path])}" for path in choices_first])
+        yield preset.build_experiment(parse_overrides(changes))
 
 
 def locate_preset(preset: str, folder: Path) -> str | Path:
@@ -142,17 +196,10 @@ def locate_preset(preset: str, folder: Path) -> str | Path:
     return folder / preset if preset not in describe_presets() and (folder / preset).is_file() else preset
 
 
-def format_toml(value: Any) -> str:
-    """Format a value as TOML."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{format_toml(key)} = {format_toml(entry)}' for key, entry in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(format_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
-
-
 def name_run(experiment: Experiment) -> str:
-    """Name a run by its coordinates and a hash of its settings; see `hash_settings`."""
+    """Name a run by its coordinates, a hash of own data and an own model, if given, and one of its settings."""
     settings = experiment.dump_settings()
     parts = (str(flatten_settings(settings)[path]) for path in COORDINATES)
-    return re.sub(r"[^\w.-]", "_", "-".join((*parts, hash_settings(settings))))
+    own = experiment.describe_own()
+    hashes = (hash_settings(own), hash_settings(settings)) if own else (hash_settings(settings),)
+    return re.sub(r"[^\w.-]", "_", "-".join((*parts, *hashes)))

@@ -29,7 +29,7 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
     with open_lock(folder) as file:
         while not (try_lock(file, fcntl.LOCK_EX) and try_lock(file, fcntl.LOCK_SH)):  # then share it with our runs
             if monotonic() > deadline:
-                raise RunError(f"another sweep is using {folder}: wait until it ends, or choose another --out")
+                raise RunError(f"another sweep is using {folder}: wait until it ends, or choose another folder")
             sleep(RETRY_SECONDS)
         yield
 

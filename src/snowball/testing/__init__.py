@@ -8,7 +8,7 @@
     def test_my_attack():
         check_attack(MyAttack())
 
-`check_defense` needs hypothesis: `pip install 'snowball-fl[testing]'`.
+`check_defense` needs hypothesis: `pip install 'hypothesis>=6.100'`.
 """
 
 from snowball.testing.attacks import ATTACK_CHECKS, check_attack

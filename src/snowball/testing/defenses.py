@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses import Context, Defense, Verdict
+from snowball.defenses.base import explain_schedule
 from snowball.errors import MissingExtra
 from snowball.rng import stream
 from snowball.testing.rounds import make_toy_round
@@ -28,7 +29,7 @@ def check_defense(defense: Defense, examples: int = 20) -> None:
     try:
         from hypothesis import HealthCheck, given, settings
     except ImportError:
-        raise MissingExtra("check_defense needs hypothesis: pip install 'snowball-fl[testing]'") from None
+        raise MissingExtra("check_defense needs hypothesis: pip install 'hypothesis>=6.100'") from None
 
     @settings(
         max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -66,10 +67,10 @@ def _rounds() -> "SearchStrategy[Updates]":
     return made_up()
 
 
-def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7) -> list[Verdict]:
+def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7, rounds: int = 2) -> list[Verdict]:
     """Judge the same updates in two rounds, the second with the first one's state; the server trusts their mean."""
     base = torch.zeros(updates.layout.width, dtype=updates.dtype)
-    context = Context(round=1, rounds=2, base=base, seed=seed, trusted=updates.mean(torch.ones(len(updates))))
+    context = Context(round=1, rounds=rounds, base=base, seed=seed, trusted=updates.mean(torch.ones(len(updates))))
     first = defense(updates, context)
     return [first, defense(updates, replace(context, round=2, state=first.state))]
 
@@ -94,6 +95,14 @@ def same_seed_same_verdict(defense: Defense, updates: Updates) -> None:
     """Check that all randomness comes from the seed, and that nothing is kept between calls."""
     for once, again in zip(run_two_rounds(defense, updates), run_two_rounds(defense, updates), strict=True):
         _assert_same(once, again)
+
+
+def total_rounds_are_declared(defense: Defense, updates: Updates) -> None:
+    """Check that the total number of rounds changes nothing, or that the defense explains its schedule."""
+    if not explain_schedule(defense):
+        for short, long in zip(*(run_two_rounds(defense, updates, rounds=rounds) for rounds in (2, 100)), strict=True):
+            assert torch.equal(short.elected, long.elected), "more rounds elect others: add a method explain_schedule"
+            assert torch.equal(short.delta, long.delta), "more rounds give another row: add a method explain_schedule"
 
 
 def input_is_untouched(defense: Defense, updates: Updates) -> None:
@@ -157,6 +166,7 @@ CHECKS: Mapping[str, Callable[[Defense, Updates], None]] = {
         elects_somebody,
         result_is_finite,
         same_seed_same_verdict,
+        total_rounds_are_declared,
         input_is_untouched,
         row_order_is_irrelevant,
         survives_pickling,

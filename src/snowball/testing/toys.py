@@ -1,6 +1,7 @@
 """Toy data, training sessions and views for testing attacks."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from snowball.attacks import Attack, AttackerView
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
+from snowball.data.features import FeatureDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TEXT
 from snowball.data.triggers import find_trigger
 from snowball.errors import SettingError
@@ -43,15 +45,21 @@ def make_toy_texts(count: int = 200, seed: int = 0) -> TextDataset:
     return TextDataset("toy texts", 2, make_split(), make_split(), {}, vocabulary=Vocabulary(words, vectors))
 
 
+def make_toy_features(count: int = 200, seed: int = 0) -> FeatureDataset:
+    """Make a data set of 16 random features in ten classes."""
+    rng = stream(seed, "toy features")
+    train, test = (Split(torch.rand(count, 16, generator=rng), torch.arange(count) % 10) for _ in range(2))
+    return FeatureDataset("toy features", 10, train, test, {})
+
+
 def make_toy_data(attack: Attack) -> Dataset:
     """Make toy data that can carry the attack's trigger."""
-    images = make_toy_images()
-    try:
-        if attack.trigger is not None and (named := find_trigger(attack.trigger)):
-            named.make(images)
-    except SettingError:
-        return make_toy_texts()
-    return images
+    if attack.trigger is not None and (named := find_trigger(attack.trigger)):
+        for dataset in (make_toy_images(), make_toy_texts(), make_toy_features()):
+            with suppress(SettingError):
+                named.make(dataset)
+                return dataset
+    return make_toy_images()
 
 
 @dataclass(eq=False)

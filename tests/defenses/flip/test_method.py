@@ -210,6 +210,7 @@ def test_prediction_needs_a_model(missing: str) -> None:
         ("epochs", 0, "epochs must be"),
         ("batch", -1, "batch must be a positive number, got -1"),
         ("lr", float("nan"), "lr must be"),
+        ("lr", 1e308, "lr must be a learning rate up to 1e+06, got 1e+308".replace("+", r"\+")),
         ("max_batches", 0, "max_batches must be"),
         ("portion", 1.5, r"portion must be a share in \[0, 1\], got 1.5"),
         ("reject_below", -0.1, "reject_below must be a confidence from 0, got -0.1"),

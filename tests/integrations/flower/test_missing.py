@@ -9,5 +9,5 @@ def test_without_flwr_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
     for name in [name for name in sys.modules if name.startswith(("flwr", "snowball.integrations"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'snowball-fl\[flower\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'flwr\[simulation\]>=1\.41'"):
         import snowball.integrations.flower  # noqa: F401

@@ -9,5 +9,5 @@ def test_without_nvflare_one_sentence_says_what_to_install(monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.startswith(("nvflare", "snowball.integrations"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "nvflare", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'snowball-fl\[nvflare\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'nvflare>=2\.9'"):
         import snowball.integrations.nvflare  # noqa: F401

@@ -284,7 +284,7 @@ def test_bad_kinds_and_folders_are_refused(tmp_path: Path) -> None:
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "snowball.report.export.matplotlib")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"pictures need matplotlib: pip install 'snowball-fl\[figures\]'"):
+    with pytest.raises(MissingExtra, match=r"pictures need matplotlib: pip install 'matplotlib>=3\.9'"):
         import snowball.report.export.matplotlib  # noqa: F401
 
 

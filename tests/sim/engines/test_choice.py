@@ -6,7 +6,7 @@ import pytest
 
 from snowball.errors import SettingError
 from snowball.sim.engines.choice import ENGINE_MAKERS, Device, EngineName, choose_engine
-from snowball.sim.engines.processes import ProcessEngine
+from snowball.sim.engines.processes import make_process_engine
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.engines.vmap import VmapEngine
 
@@ -33,7 +33,7 @@ def test_a_gpu_trains_many_clients_at_once_unless_told_otherwise(monkeypatch: py
 
 
 def test_a_cpu_trains_many_clients_at_once_where_it_is_asked_to() -> None:
-    assert choose(None, Device.cpu, 3) == (ProcessEngine, {"workers": 3})
+    assert choose(None, Device.cpu, 3) == (make_process_engine, {"workers": 3})
     assert choose(VMAP, Device.cpu, None, 3) == (VmapEngine, {"device": "cpu", "chunk": 3})
 
 

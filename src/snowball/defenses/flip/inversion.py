@@ -29,6 +29,9 @@ JITTER = 0.01
 EDGE = 1e-6
 """Distance kept from 0 and 1, where the inverse of tanh is infinite."""
 
+MAX_RATE = 1e6
+"""The highest learning rate of Adam."""
+
 
 @dataclass(frozen=True)
 class InversionSettings:
@@ -61,9 +64,16 @@ class InversionSettings:
         for name in ("universal_steps", "pair_steps", "repeat_steps", "lr", "cost", "patience", "samples"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"inversion.{name} must be a positive number, got {getattr(self, name)}")
+        check_rate("inversion.lr", self.lr)
         for name in ("success", "max_mask"):
             if not 0 < getattr(self, name) <= 1:
                 raise SettingError(f"inversion.{name} must be a share in (0, 1], got {getattr(self, name)}")
+
+
+def check_rate(name: str, rate: float) -> None:
+    """Refuse a learning rate that float32 steps cannot have."""
+    if rate > MAX_RATE:
+        raise SettingError(f"{name} must be a learning rate up to {MAX_RATE:g}, got {rate:g}")
 
 
 class Effort(NamedTuple):

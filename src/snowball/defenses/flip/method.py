@@ -22,7 +22,7 @@ from torch import Tensor
 
 from snowball.defenses.base import REJECTED, ClientTask, Context, State, Verdict, require
 from snowball.defenses.flip.hardening import Hardening
-from snowball.defenses.flip.inversion import InversionSettings
+from snowball.defenses.flip.inversion import InversionSettings, check_rate
 from snowball.defenses.ops import average_equally, elect_everyone
 from snowball.errors import SettingError
 from snowball.updates import Updates
@@ -57,6 +57,7 @@ class FLIP:
         for name in ("server_rate", "epochs", "batch", "lr", "max_batches"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"{name} must be a positive number, got {getattr(self, name)}")
+        check_rate("lr", self.lr)
         if not 0 <= self.portion <= 1:
             raise SettingError(f"portion must be a share in [0, 1], got {self.portion}")
         if not 0 <= self.reject_below < inf:

@@ -158,6 +158,12 @@ class Snowball(SnowballMinus):
         facts = {**describe_seats(selectees, votes, growth), **describe_codes(judge, growth.elected)}
         return growth.elected, {**facts, "seconds.top_down": perf_counter() - start}
 
+    def explain_schedule(self) -> str:
+        """Name `grow_after` if it is a share of the rounds."""
+        if isinstance(self.grow_after, int):
+            return ""
+        return f"grow_after = {self.grow_after} is a share of the rounds, not a round such as 5"
+
     def _last_round_without(self, context: Context) -> float:
         if isinstance(self.grow_after, int):
             return self.grow_after

@@ -17,7 +17,8 @@ from snowball.errors import SettingError
 SCORE_ELEMENTS = 1 << 23
 """Elements of reconstructions in memory at a time while scoring: 32 MiB."""
 
-MAX_THREADS = 1024
+MAX_THREADS, MAX_WIDTH = 1024, 10**6
+"""The most threads, and the widest hidden layer or latent code, that settings may ask for."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class VAESettings:
         for name in ("first_epochs", "tune_epochs", "hidden", "latent", "samples", "lr"):
             if not 0 < getattr(self, name) < inf:
                 raise SettingError(f"vae.{name} must be a positive number, got {getattr(self, name)}")
+        for name in ("hidden", "latent"):
+            if getattr(self, name) > MAX_WIDTH:
+                raise SettingError(f"vae.{name} must be a width up to {MAX_WIDTH}, got {getattr(self, name)}")
         if not (isinstance(self.cpu_threads, int) and 1 <= self.cpu_threads <= MAX_THREADS):
             raise SettingError(f"vae.cpu_threads must be a number from 1 to {MAX_THREADS}, got {self.cpu_threads}")
 

@@ -14,7 +14,7 @@ try:
     from snowball.integrations.flower.strategies import Guarded, GuardedFedAvg
 except ImportError as error:
     raise MissingExtra(
-        f"Flower's strategies need flwr 1.41 or later, {error}: pip install 'snowball-fl[flower]'"
+        f"Flower's strategies need flwr 1.41 or later, {error}: pip install 'flwr[simulation]>=1.41'"
     ) from error
 
 __all__ = ["Guarded", "GuardedFedAvg"]

@@ -15,7 +15,7 @@ try:
     from snowball.integrations.nvflare.controller import GuardedFedAvg
 except ImportError as error:
     raise MissingExtra(
-        f"NVFlare's aggregators need nvflare 2.9 or later, {error}: pip install 'snowball-fl[nvflare]'"
+        f"NVFlare's aggregators need nvflare 2.9 or later, {error}: pip install 'nvflare>=2.9'"
     ) from error
 
 __all__ = ["GuardedAggregator", "GuardedFedAvg"]

@@ -12,10 +12,10 @@ def format_csv(table: SweepTable) -> str:
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = ("metric", "mean", "spread", "n", "expected", "published", "runs")
-    writer.writerow([*map(_escape_formula, [*table.row_names, *table.column_names]), *numbers])
+    writer.writerow([*map(escape_formula, [*table.row_names, *table.column_names]), *numbers])
     for labels, line in zip(table.row_labels, table.cells, strict=True):
         for column, metric in list_columns(table):
-            settings = map(_escape_formula, [*labels, *table.column_labels[column]])
+            settings = map(escape_formula, [*labels, *table.column_labels[column]])
             writer.writerow([*settings, metric, *_format_numbers(line[column], metric)])
     return file.getvalue()
 
@@ -24,9 +24,9 @@ def _format_numbers(cell: Cell, metric: str) -> list[str]:
     numbers = (cell.mean(metric), cell.spread(metric), cell.published.get(metric))
     mean, spread, published = ("" if value is None else f"{value:.6g}" for value in numbers)
     counts = str(len(cell.values.get(metric, []))), str(cell.expected)
-    return [mean, spread, *counts, published, _escape_formula(" ".join(cell.runs))]
+    return [mean, spread, *counts, published, escape_formula(" ".join(cell.runs))]
 
 
-def _escape_formula(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Escape text so that no spreadsheet takes it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

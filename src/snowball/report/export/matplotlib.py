@@ -38,13 +38,16 @@ try:
         StrMethodFormatter,
     )
 except ImportError as error:
-    raise MissingExtra("pictures need matplotlib: pip install 'snowball-fl[figures]'") from error
+    raise MissingExtra("pictures need matplotlib: pip install 'matplotlib>=3.9'") from error
 
 Look = dict[str, Any]
 
 FILE_TYPES = ("svg", "png")
 COLUMN_INCHES, PAGE_INCHES = 3.3, 7.0
 """The widths of a column and a page of a paper: up to two panels side by side fit a column, three a page."""
+
+SCREEN_DPI = 160
+"""Dots per inch of a picture in a notebook: a column is then about as wide as text."""
 
 PANEL_INCHES, BAR_INCHES, LEGEND_LINE_INCHES = 1.9, 0.14, 0.14
 """The heights of a panel, of a bar, and of a line of the legend."""
@@ -67,6 +70,9 @@ MAX_TICKS, CROWDED_POINTS = 8, 150
 MAX_TITLE_CHARS, MAX_NAME_CHARS, MAX_TICK_CHARS, TITLE_CHARS_PER_INCH = 96, 48, 20, 15
 """The most characters of a title, a name and a tick label that are shown, and characters of a title per inch."""
 
+MAX_VERDICT_CHARS = 160
+"""The most characters of a run's verdict that are shown as a title."""
+
 BAR_LOOK: Look = {"height": 0.7, "error_kw": {"elinewidth": 0.7, "ecolor": BLACK}}
 NUMBER_LOOK: Look = {"fontsize": 6, "va": "center", "color": GREY}
 
@@ -78,6 +84,8 @@ LOOKS: dict[str, Look] = {
     "infected": {"color": PAINTS[INFECTED], "marker": "D"},
     "infected, elected": {"color": PAINTS[INFECTED], "marker": "D"},
     "infected, left out": {"color": PAINTS[INFECTED], "marker": "D", "markerfacecolor": "none"},
+    "main accuracy": {"color": PAINTS[BENIGN], "linestyle": DASHES["dash"]},
+    "backdoor accuracy": {"color": PAINTS[INFECTED]},
     "both benign": {"color": PAINTS[BENIGN]},
     "benign and infected": {"color": PAINTS[BETWEEN], "linestyle": DASHES["dash"]},
     "both infected": {"color": PAINTS[INFECTED], "linestyle": DASHES["dot"]},
@@ -117,6 +125,15 @@ STYLE: dict[str, Any] = {
 }
 
 
+class Picture(Drawing):
+    """A drawing that a notebook shows, whether or not it has set up matplotlib."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png", dpi=SCREEN_DPI)
+        return file.getvalue()
+
+
 def write_static_figures(
     sweeps: Sequence[Sweep], figures: Sequence[Figure | None], folder: str | Path, kind: str = "svg"
 ) -> list[Path]:
@@ -141,24 +158,31 @@ def render_figure(figure: Figure, kind: str = "svg") -> bytes:
     return file.getvalue()
 
 
+def draw_picture(figure: Figure) -> Drawing:
+    """Draw a figure of one panel for a notebook, or for a program that saves it, with a whole verdict as its title."""
+    with style.context(["default", STYLE]):
+        drawing = draw_figure(figure)
+        drawing.axes[0].set_title(wrap_title(figure.title, COLUMN_INCHES, MAX_VERDICT_CHARS))
+        return drawing
+
+
+def wrap_title(title: str, inches: float, most: int = MAX_TITLE_CHARS) -> str:
+    """Break a title of at most so many characters into lines of this width."""
+    return fill(escape_text(title, most), int(TITLE_CHARS_PER_INCH * inches), break_on_hyphens=False)
+
+
 def draw_figure(figure: Figure) -> Drawing:
     """Draw a figure's panels side by side, with a legend."""
     columns = 2 if len(figure.panels) == 4 else min(len(figure.panels), 3)
     rows, width = ceil(len(figure.panels) / columns), COLUMN_INCHES if columns < 3 else PAGE_INCHES
-    drawing, looks = Drawing(), choose_looks(figure)
+    drawing, looks = Picture(), choose_looks(figure)
     places = drawing.subplots(rows, columns, squeeze=False, sharey=_is_shared(figure))
     for axes, panel in zip_longest(places.flat, figure.panels):
         if panel is None:
             axes.remove()
             continue
         DRAWERS[figure.kind](axes, panel, figure, looks)
-        axes.set_title(
-            fill(
-                escape_text(panel.title, MAX_TITLE_CHARS),
-                int(TITLE_CHARS_PER_INCH * width / columns),
-                break_on_hyphens=False,
-            )
-        )
+        axes.set_title(wrap_title(panel.title, width / columns))
     if figure.kind in ("curves", "distances"):
         _align_rounds(drawing.axes)
     if figure.unit == "%" and figure.kind in ("lines", "curves"):

@@ -15,6 +15,9 @@ from snowball.report.tables import SweepTable, build_sweep_table
 EXPORTS: dict[str, Callable[[SweepTable], str]] = {"csv": format_csv, "md": format_markdown, "tex": format_latex}
 """The formatters by file extension."""
 
+RUN_TABLES = ("runs", "rounds")
+"""The files that `snowball.report.export.runs` writes, without their endings."""
+
 
 def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
     """Write the table of every sweep in every format, and return the paths of the files."""
@@ -29,10 +32,10 @@ def write_exports(sweeps: Sequence[Sweep], folder: str | Path) -> list[Path]:
 
 
 def choose_file_names(names: Sequence[str]) -> list[str]:
-    """Turn any names into distinct file names."""
-    found: list[str] = []
+    """Turn any names into distinct file names, other than those of the tables of single runs."""
+    found = list(RUN_TABLES)
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:100]
         numbered = (f"{plain}-{number}" for number in count(2))
         found.append(next(each for each in chain([plain], numbered) if each not in found))
-    return found
+    return found[len(RUN_TABLES) :]

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import sys
 import zlib
 from collections.abc import Sequence
 from importlib.resources import files
@@ -14,6 +15,9 @@ from markupsafe import Markup
 
 from snowball.records.files import replace_non_finite, write_bytes
 from snowball.report.palette import write_palette_css
+
+STANDARD_OUTPUT = "-"
+"""The path that means the standard output."""
 
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
@@ -30,7 +34,7 @@ def write_page(
     library: str = "",
     **values: Any,
 ) -> None:
-    """Write a page; everything except styles and scripts is escaped.
+    """Write a page, to the standard output if the path is `-`; everything except styles and scripts is escaped.
 
     A library is a script that is packed into the page; one of the other scripts unpacks and starts it.
     """
@@ -43,7 +47,11 @@ def write_page(
         library=pack_text(library),
         policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),
     )
-    write_bytes(Path(path), text.encode(errors="backslashreplace"))  # names may hold lone surrogates
+    content = text.encode(errors="backslashreplace")  # names may hold lone surrogates
+    if str(path) == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(content)
+    else:
+        write_bytes(Path(path), content)
 
 
 def read_asset(name: str) -> str:

@@ -63,9 +63,9 @@ def make_serial(device: Device, workers: int | None, chunk: int | None) -> "Call
 def make_processes(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":
     """Train on all cores."""
     start_forkserver()  # it imports torch for the workers while this process imports its own
-    from snowball.sim.engines.processes import ProcessEngine, count_cores
+    from snowball.sim.engines.processes import count_cores, make_process_engine
 
-    return partial(ProcessEngine, workers=workers or count_cores())
+    return partial(make_process_engine, workers=workers or count_cores())
 
 
 def make_vmap(device: Device, workers: int | None, chunk: int | None) -> "Callable[[Federation], Engine]":

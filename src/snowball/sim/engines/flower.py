@@ -17,7 +17,7 @@ from typing import Self
 
 import torch
 
-from snowball.errors import MissingExtra, RunError
+from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import Engine, pack_message, unpack_message, use_one_thread
 from snowball.sim.engines.ray_cluster import RAY_ENVIRONMENT, require_cluster
@@ -31,7 +31,7 @@ try:
     from flwr.common.constant import ErrorCode
     from flwr.serverapp import Grid, ServerApp
 except ImportError as error:
-    raise MissingExtra("--engine flower needs Flower: pip install 'snowball-fl[flower]'") from error
+    raise MissingExtra("--engine flower needs Flower: pip install 'flwr[simulation]>=1.41'") from error
 
 logger = getLogger("flwr")
 
@@ -81,6 +81,8 @@ class GridEngine(Engine):
     device = "cpu"
 
     def __init__(self, federation: Federation, grid: Grid, stopped: Event | None = None) -> None:
+        if federation.experiment.own_data is not None or federation.experiment.own_model is not None:
+            raise SettingError("Flower cannot send your own data or model to its workers: use another engine")
         self.grid, self.stopped = grid, stopped or Event()
         self.settings = json.dumps(federation.experiment.dump_settings(), default=vars)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)

@@ -4,10 +4,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, get_context
+from multiprocessing import current_process, forkserver, get_context
 from multiprocessing.context import ForkServerContext
 
 PRELOADED_MODULE = "snowball.sim.engines.worker"
+
+GUARD_ADVICE = 'in a script, is the call under `if __name__ == "__main__":`?'
+"""What to ask if a process ends before it starts its work: it imports the script that started it."""
 
 
 def start_forkserver() -> ForkServerContext:
@@ -17,6 +20,12 @@ def start_forkserver() -> ForkServerContext:
     with ignore_sigint():
         forkserver.ensure_running()
     return context
+
+
+def leave_if_importing() -> None:
+    """End this process if it is a worker that still imports the user's script; the parent says why."""
+    if getattr(current_process(), "_inheriting", False):
+        raise SystemExit(1)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ global row, the client and the round, and on nothing that ran before it.
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import wait
@@ -15,9 +16,19 @@ from typing import Any, Self
 from torch import Tensor
 
 from snowball.buffers import Buffers
+from snowball.models.own import find_transfer_fault
 from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import Engine, pack_message, unpack_message
-from snowball.sim.engines.worker import COUNT_MESSAGE, TASK_HEADER, Task, Worker, open_shared_rows, start_worker
+from snowball.sim.engines.serial import SerialEngine
+from snowball.sim.engines.worker import (
+    COUNT_MESSAGE,
+    TASK_HEADER,
+    Task,
+    Worker,
+    WorkerInputs,
+    open_shared_rows,
+    start_worker,
+)
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import EVALUATION_BATCH, build_test_splits
@@ -51,11 +62,12 @@ class ProcessEngine(Engine):
             file = Path(folder) / "rows"
             reserve_file(file, 4 * self.width * (1 + self.experiment.cohort))
             self.base, self.rows = open_shared_rows(file, self.experiment.cohort, self.width)
+            inputs = WorkerInputs.write(self.experiment, file)
             for _ in range(self.worker_count):
-                self.workers.append(start_worker(self.experiment, file))
+                self.workers.append(start_worker(inputs))
                 stack.callback(self.workers[-1].stop)
             for worker in self.workers:
-                worker.receive()  # it has opened the file, which can now be removed
+                worker.receive()  # it has opened the files, which can now be removed
             self.stack = stack.pop_all()
         return self
 
@@ -104,6 +116,16 @@ class ProcessEngine(Engine):
             for connection in wait(list(busy)):
                 idle.append(busy.pop(connection))
                 yield idle[-1].task.key, idle[-1].receive()
+
+
+def make_process_engine(federation: Federation, workers: int) -> Engine:
+    """Return a `ProcessEngine`, or a `SerialEngine` with a warning if workers cannot receive the caller's own model."""
+    model = federation.experiment.own_model
+    if model is None or not (fault := find_transfer_fault(model)):
+        return ProcessEngine(federation, workers)
+    reason = f"no worker process can get the model ({fault}): define it in a module to train on all cores"
+    warnings.warn(f"clients train one after the other, since {reason}", stacklevel=2)
+    return SerialEngine(federation)
 
 
 def count_cores() -> int:

@@ -9,16 +9,18 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers
 from snowball.data import Split
+from snowball.data.own import open_dataset, write_dataset
 from snowball.errors import RunError
+from snowball.models.own import pack_model, unpack_model
 from snowball.sim.engines.base import pack_message, unpack_message
-from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining
@@ -77,8 +79,9 @@ class Worker:
             yield
         except (EOFError, OSError) as error:
             self.process.join(STOP_SECONDS)
-            code = f"exit code {self.process.exitcode}"
-            raise RunError(f"worker process {self.process.pid} ended with {code} while {self.task.activity}") from error
+            how = f"exit code {self.process.exitcode} while {self.task.activity}"
+            advice = f"; {GUARD_ADVICE}" if self.task is STARTING and self.process.exitcode == 1 else ""
+            raise RunError(f"worker process {self.process.pid} ended with {how}{advice}") from error
 
     def stop(self) -> None:
         """Stop the process, by force if needed."""
@@ -89,24 +92,57 @@ class Worker:
         self.process.join()
 
 
-def start_worker(experiment: Experiment, file: Path) -> Worker:
+class WorkerInputs(NamedTuple):
+    """What a worker process starts from, besides its connection.
+
+    Attributes:
+        settings: of the experiment.
+        rows: the file of the shared rows.
+        data: the file of the caller's own data; empty if the settings name a data set.
+        model: the caller's own model, packed; empty if the settings name a model.
+    """
+
+    settings: dict[str, Any]
+    rows: str
+    data: str = ""
+    model: bytes = b""
+
+    @classmethod
+    def write(cls, experiment: Experiment, rows: Path) -> Self:
+        """Describe an experiment for workers, and write the caller's own data into a file beside the shared rows."""
+        inputs = cls(experiment.dump_settings(), str(rows))
+        if experiment.own_data is not None:
+            inputs = inputs._replace(data=str(rows.with_name("data.safetensors")))
+            write_dataset(experiment.own_data, Path(inputs.data))
+        if experiment.own_model is not None:
+            inputs = inputs._replace(model=pack_model(experiment.own_model))
+        return inputs
+
+    def load_experiment(self) -> Experiment:
+        """Load the experiment in a worker."""
+        data = open_dataset(Path(self.data)) if self.data else None
+        model = unpack_model(self.model) if self.model else None
+        return Experiment.parse(self.settings).with_own(data, model)
+
+
+def start_worker(inputs: WorkerInputs) -> Worker:
     """Start a worker; it sends an empty message once it is ready."""
     context = start_forkserver()
     ours, theirs = context.Pipe()
-    process = context.Process(target=run_worker, args=(experiment.dump_settings(), str(file), theirs), daemon=True)
+    process = context.Process(target=run_worker, args=(inputs, theirs), daemon=True)
     process.start()
     theirs.close()  # so that the connection breaks when the worker dies
     return Worker(process, ours)
 
 
-def run_worker(settings: dict[str, Any], file: str, connection: Connection) -> None:
+def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
     """Answer tasks until the connection breaks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
-    experiment = Experiment.parse(settings)
+    experiment = inputs.load_experiment()
     federation = Federation.build(experiment)
     training, evaluation = LocalTraining(federation), WorkerEvaluation(federation)
-    base, rows = open_shared_rows(Path(file), experiment.cohort, federation.layout.width)
+    base, rows = open_shared_rows(Path(inputs.rows), experiment.cohort, federation.layout.width)
     connection.send_bytes(b"")
     try:
         while True:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from snowball.errors import SnowballError
+from snowball.errors import RunError, SnowballError
 from snowball.settings import Settings
-from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.engines.worker import STOP_SECONDS
 from snowball.sim.experiment import Experiment
 from snowball.sim.run import run_experiment
@@ -34,6 +34,7 @@ class RunningJob:
     process: BaseProcess
     connection: Connection
     updated: float
+    started: bool = False
     round: int = 0
     finished: bool = False
     fault: str = ""
@@ -43,8 +44,11 @@ class RunningJob:
         before, round, self.updated = self.updated, self.round, monotonic()
         try:
             self.round, self.finished, self.fault = json.loads(self.connection.recv_bytes())
+            self.started = True
         except (EOFError, OSError):
             self.process.join(STOP_SECONDS)
+            if not self.started and self.process.exitcode == 1:
+                raise RunError(f"the process of a run ended before the run started; {GUARD_ADVICE}") from None
             return JobEvent(
                 self.run, self.round, 0.0, True, "" if self.finished else self.fault or self.describe_exit()
             )
@@ -111,6 +115,7 @@ def run_job(settings: Settings, path: str, connection: Connection) -> None:
     Thread(target=leave_with_parent, args=(connection,), daemon=True).start()
     torch.set_num_threads(1)
     round = 0
+    send_progress(connection, round)
     try:
         with shared_lock(Path(path).parent):
             for record in run_experiment(Experiment.parse(settings), Path(path), resume=True):

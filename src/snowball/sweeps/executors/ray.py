@@ -24,7 +24,7 @@ from snowball.sweeps.sweep import JobEvent, describe_failure
 try:
     import ray
 except ImportError as error:
-    raise MissingExtra("--engine ray needs Ray: pip install 'snowball-fl[ray]'") from error
+    raise MissingExtra("--engine ray needs Ray: pip install 'ray>=2.55'") from error
 
 RESULT_FILES = (RUN, ROUNDS, SUMMARY)
 """The files to copy back; the summary comes last and marks the others as complete."""
