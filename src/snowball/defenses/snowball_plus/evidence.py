@@ -214,7 +214,8 @@ def find_placed_layer(layout: Layout) -> PlacedLayer | None:
 
 def add_position_products(products: Tensor, block: Tensor, placed: PlacedLayer) -> None:
     """Add the inner products of a block of the placed layer's columns to those at their positions."""
-    by_cell = block.view(len(block), -1, placed.cells).permute(2, 0, 1)  # (cells, n, w)
+    rows = block.view(len(block), -1, placed.cells).transpose(1, 2).contiguous()  # products of strided rows are slow
+    by_cell = rows.transpose(0, 1)  # (cells, n, w)
     if placed.span == 1:
         products.baddbmm_(by_cell, by_cell.transpose(1, 2))
         return
