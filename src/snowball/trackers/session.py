@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
 
-from snowball.errors import RunError
+from snowball.errors import RunError, describe_error
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunFolder
 from snowball.trackers.base import Tracker
@@ -28,7 +28,8 @@ class TrackedRun:
                 call(tracker)
             except Exception as error:
                 del self.trackers[name]
-                logger.warning("tracker %r failed %s, the run continues without it: %s", name, when, describe(error))
+                reason = describe_error(error)
+                logger.warning("tracker %r failed %s, the run continues without it: %s", name, when, reason)
 
 
 @contextmanager
@@ -41,14 +42,9 @@ def track_run(trackers: Mapping[str, Tracker], folder: RunFolder) -> Iterator[Tr
                 tracker.start(folder)
             except Exception as error:
                 advice = "resume the run without it"
-                raise RunError(f"tracker {name!r} cannot start: {describe(error)}; {advice}") from error
+                raise RunError(f"tracker {name!r} cannot start: {describe_error(error)}; {advice}") from error
             tracked.trackers[name] = tracker
         yield tracked
     finally:
         summary = folder.read_summary()
         tracked._call_all(lambda tracker: tracker.finish(summary), "at the end")
-
-
-def describe(error: Exception) -> str:
-    """Return an exception's type and text in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
