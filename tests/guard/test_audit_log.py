@@ -1,6 +1,7 @@
 import json
 import logging
 import runpy
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from snowball.defenses import Context, FedAvg, Snowball, Verdict
 from snowball.errors import RunError
 from snowball.guard import AuditLog, Dropped, Guard, Reply
 from snowball.guard.audit_log import encode_facts, hash_model
-from snowball.records.audit import FIELDS, REASONS, read_audit
+from snowball.records.audit import FIELDS, LATER_FIELDS, REASONS, read_audit
 from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
@@ -45,6 +46,11 @@ def test_a_line_a_round_with_every_field(tmp_path: Path, replies: list[Reply]) -
     assert set(entry["facts"]["votes"]) == {reply.client for reply in replies}
     assert entry["facts"]["clusters"] == 3
     assert entry["model_after"] == hash_model(first.tensors) == entries[1]["model_before"] == entries[1]["model_after"]
+    assert (entry["defense"], entry["settings"]["clusters"], entry["version"]) == (
+        "snowball",
+        3,
+        version("snowball-fl"),
+    )
     assert entries[1]["asked"] is None
     assert entries[1]["outcome"] == "kept"
 
@@ -124,9 +130,10 @@ def test_an_audit_goes_on_when_there_is_room_again(tmp_path: Path, replies: list
 
 def make_entry(**changes: Any) -> dict[str, Any]:
     whole: dict[str, Any] = {
-        "round": 1, "time": "2026-01-01T00:00:00+00:00", "mode": "enforce", "outcome": "aggregated", "reason": None,
-        "asked": None, "answered": [], "silent": [], "dropped": [], "elected": [], "left_out": [], "averaged": [],
-        "facts": {}, "model_before": "", "model_after": "",
+        "round": 1, "time": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "defense": "fedavg", "settings": {},
+        "mode": "enforce", "outcome": "aggregated", "reason": None, "asked": None, "answered": [], "silent": [],
+        "dropped": [], "elected": [], "left_out": [], "suspects": [], "clarity": None, "averaged": [], "shares": {},
+        "decisions": [], "ids": {}, "facts": {}, "model_before": "", "model_after": "",
     }  # fmt: skip
     return whole | changes
 
@@ -145,6 +152,9 @@ def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
 BAD: dict[str, list[Any]] = {
     "round": [0, -1, 1.5, True, None, "1", 1 << 60],
     "time": [None, 5],
+    "version": [None, 0.1],
+    "defense": [None, ["fedavg"]],
+    "settings": [None, [], "clusters=3"],
     "mode": ["watch", None, ["enforce"]],
     "outcome": ["lost", {}],
     "reason": [5, []],
@@ -154,11 +164,22 @@ BAD: dict[str, list[Any]] = {
     "dropped": [None, ["a"], [{}], [{"client": 1, "reason": "names", "detail": ""}], {"client": "a"}],
     "elected": [None, [["a"]]],
     "left_out": [5],
+    "suspects": [None, "ab", [1]],
+    "clarity": ["1", True, []],
     "averaged": [True],
+    "shares": [None, [], {"a": None}, {"a": True}],
+    "decisions": [None, {}, ["a"], [{"client": "a", "rule": "ban", "reason": "", "by": "", "until": None}]],
+    "ids": [None, {"a": 1}],
     "facts": [None, [], 5],
     "model_before": [None],
     "model_after": [5],
 }
+
+
+def test_an_audit_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:
+    earlier = {name: value for name, value in make_entry().items() if name not in LATER_FIELDS}
+    (entry,) = read_audit(write_audit(tmp_path / "audit", earlier))
+    assert entry == {**earlier, **LATER_FIELDS}
 
 
 def test_every_field_has_a_bad_case_here() -> None:
@@ -169,6 +190,10 @@ def test_every_field_has_a_bad_case_here() -> None:
 def test_what_a_field_cannot_be_is_one_sentence(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=f"line 2 of .* is not a round of an audit: its '{name}' cannot be"):
         read_audit(write_audit(tmp_path / "audit", make_entry(), make_entry(**{name: value})))
+
+
+@pytest.mark.parametrize("name", sorted(set(FIELDS) - set(LATER_FIELDS)))
+def test_a_missing_field_is_one_sentence(name: str, tmp_path: Path) -> None:
     lacking = {key: value for key, value in make_entry().items() if key != name}
     with pytest.raises(RunError, match=f"line 1 of .* it has no '{name}'"):
         read_audit(write_audit(tmp_path / "audit", lacking))

@@ -95,6 +95,7 @@ class Verdict:
         elected: (n,) bool, the rows that `delta` is made from, in the order of the updates' clients.
         facts: the evidence by name; (n,) tensors hold one value per row. Names that start with `seconds.` are times.
         state: the state to pass on in the next round's context.
+        suspects: (n,) bool, the rows left out on evidence against them; None if the defense only prefers others.
         clients: (n) the ids of the updates' clients; the caller fills them in, not the defense.
     """
 
@@ -102,6 +103,7 @@ class Verdict:
     elected: Tensor
     facts: Mapping[str, Tensor | float | str] = field(default_factory=dict)
     state: State | None = None
+    suspects: Tensor | None = None
     clients: tuple[str, ...] = ()
 
     @property

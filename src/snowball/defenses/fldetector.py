@@ -91,7 +91,7 @@ class FLDetector:
         blacklist = sorted({*known["blacklist"], *barred}) if self.on_detect == "blacklist" else []
         state = self._remember(known, seen, blacklist, base, delta, context)
         facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": count_mebibytes(state)}
-        return Verdict(delta, elected, {"scores": scores, **facts}, state)
+        return Verdict(delta, elected, {"scores": scores, **facts}, state, ~elected)
 
     def _see(self, updates: Updates, entries: Entries, errors: Tensor, round: int) -> dict[str, Entry]:
         """Return the new entries of this round's clients."""

@@ -3,14 +3,15 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from snowball.defenses import Verdict
+from snowball.defenses import DEFENSES, Defense, Verdict
 from snowball.errors import SnowballError
 from snowball.guard.reply import describe_error
 from snowball.records.audit import AuditEntry, JudgedRound, read_audit
@@ -40,7 +41,27 @@ def enter_verdict(entry: JudgedRound, verdict: Verdict, clients: Sequence[str]) 
     """Enter a defense's decision and its evidence."""
     entry["elected"] = select_clients(clients, verdict.elected)
     entry["left_out"] = select_clients(clients, ~verdict.elected)
+    entry["suspects"] = [] if verdict.suspects is None else select_clients(clients, verdict.suspects)
+    entry["clarity"] = read_clarity(verdict)
     entry["facts"] = encode_facts(verdict, clients)
+
+
+def read_clarity(verdict: Verdict) -> float | None:
+    """Return how clear a round was, if the defense measures it."""
+    clarity = verdict.facts.get("clarity")
+    return float(clarity) if isinstance(clarity, int | float) and isfinite(clarity) else None
+
+
+def find_defense_name(defense: Defense) -> str:
+    """Return the name of a defense in the table, or its class's name if it is not there."""
+    return next((name for name in DEFENSES if DEFENSES[name] is type(defense)), type(defense).__name__)
+
+
+def describe_settings(defense: Defense) -> dict[str, Any]:
+    """Return a defense's settings as JSON values."""
+    if not is_dataclass(defense):
+        return {}
+    return {field.name: encode_fact(getattr(defense, field.name)) for field in fields(defense)}
 
 
 def select_clients(clients: Sequence[str], mask: Tensor) -> list[str]:

@@ -2,9 +2,10 @@
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from logging import getLogger
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,11 @@ from snowball.errors import RunError, UpdateError
 from snowball.guard.arguments import list_asked, list_replies, read_model, refuse_bad_settings, refuse_unusable_defense
 from snowball.guard.audit_log import (
     AuditLog,
+    describe_settings,
     enter_verdict,
     explain_failure,
     explain_no_reply,
+    find_defense_name,
     hash_model,
     select_clients,
 )
@@ -131,6 +134,9 @@ class Guard:
         entry: JudgedRound = {
             "round": self.round,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": version("snowball-fl"),
+            "defense": find_defense_name(self.defense),
+            "settings": describe_settings(self.defense),
             "mode": self.mode,
             "outcome": "kept",  # until there is a new model
             "asked": invited,
@@ -140,7 +146,12 @@ class Guard:
             "reason": None,
             "elected": [],
             "left_out": [],
+            "suspects": [],
+            "clarity": None,
             "averaged": [],
+            "shares": {},
+            "decisions": [],
+            "ids": {},
             "facts": {},
             "model_before": hash_model(base),
         }
@@ -226,7 +237,7 @@ class Guard:
         verdict = self._ask_defense(entry, updates, context)
         if self.mode == "monitor":
             mean = average_by_examples(updates, elect_everyone(updates))
-            verdict = Verdict(mean, elect_everyone(updates), verdict.facts, verdict.state)
+            verdict = replace(verdict, delta=mean, elected=elect_everyone(updates))
         averaged = int(verdict.elected.sum())
         if averaged < self.min_elected:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from snowball.errors import RunError
 from snowball.records.files import check_fields, parse_json, read_lines
@@ -16,17 +16,44 @@ class DroppedReply(TypedDict):
     detail: str
 
 
+Rule = Literal["allow", "deny", "probation"]
+"""A person's decision about a client: average it in any case, never judge it, or judge it but never average it."""
+
+
+class Decision(TypedDict):
+    """A decision of a person about a client, as it was in force in a round.
+
+    Attributes:
+        by: who decided.
+        until: the last day on which it is in force, as YYYY-MM-DD; None if it has no end.
+    """
+
+    client: str
+    rule: Rule
+    reason: str
+    by: str
+    until: str | None
+
+
 class JudgedRound(TypedDict):
-    """A judged round; clients are named by their ids.
+    """A judged round; clients are named as the operator names them, or by the framework's ids.
 
     Attributes:
         round: from 1.
         time: when the round was judged, UTC.
+        version: of the package.
+        defense, settings: the name and the settings of the defense.
         outcome: "kept" if the global model stays as it was.
         reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
         asked: None if nobody knows who was asked.
         elected, left_out: the defense's decision about the clients that it judged.
+        suspects: those of the clients left out whom the defense accuses; it needs no evidence to leave out the others.
+        clarity: how close the strongest evidence is to an accusation, or how far beyond: the bound is 1; None if the
+            defense does not measure it.
         averaged: the clients that went into the model: the elected, or all judged in monitor mode.
+        shares: the share of the average of each averaged client; empty if the result is not an average.
+        decisions: the decisions of people that were in force.
+        ids: the framework's id of each client that has another name.
         facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that
             says what those left out are accused of.
         model_before: sha256 of the global model's tensors.
@@ -34,6 +61,9 @@ class JudgedRound(TypedDict):
 
     round: int
     time: str
+    version: str
+    defense: str
+    settings: dict[str, Any]
     mode: Literal["enforce", "monitor"]
     outcome: Literal["aggregated", "kept"]
     reason: str | None
@@ -43,7 +73,12 @@ class JudgedRound(TypedDict):
     dropped: list[DroppedReply]
     elected: list[str]
     left_out: list[str]
+    suspects: list[str]
+    clarity: float | None
     averaged: list[str]
+    shares: dict[str, float]
+    decisions: list[Decision]
+    ids: dict[str, str]
     facts: dict[str, Any]
     model_before: str
 
@@ -84,13 +119,33 @@ def _is_dropped(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("client", "reason", "detail"))
 
 
+def _are_decisions(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_decision, value))
+
+
+def _is_decision(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), str) for key in ("client", "reason", "by"))
+        and value.get("rule") in get_args(Rule)
+        and isinstance(value.get("until"), str | None)
+    )
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "round": lambda value: type(value) is int and 1 <= value <= MAX_ROUND,
     "time": _is_text,
+    "version": _is_text,
+    "defense": _is_text,
+    "settings": lambda value: isinstance(value, dict),
     "mode": lambda value: value in ("enforce", "monitor"),
     "outcome": lambda value: value in ("aggregated", "kept"),
     "reason": lambda value: value is None or isinstance(value, str),
@@ -100,12 +155,29 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "dropped": _are_dropped,
     "elected": _are_names,
     "left_out": _are_names,
+    "suspects": _are_names,
+    "clarity": lambda value: value is None or _is_number(value),
     "averaged": _are_names,
+    "shares": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "decisions": _are_decisions,
+    "ids": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
     "facts": lambda value: isinstance(value, dict),
     "model_before": _is_text,
     "model_after": _is_text,
 }
 """The fields of an entry, and the check of each."""
+
+LATER_FIELDS: dict[str, Any] = {
+    "version": "",
+    "defense": "",
+    "settings": {},
+    "suspects": [],
+    "clarity": None,
+    "shares": {},
+    "decisions": [],
+    "ids": {},
+}
+"""Fields that audits of earlier versions lack, and the value that stands for "not known"."""
 
 
 def read_audit(path: str | Path) -> list[AuditEntry]:
@@ -113,7 +185,10 @@ def read_audit(path: str | Path) -> list[AuditEntry]:
     if not Path(path).is_file():
         raise RunError(f"there is no audit in {path}: it is not a file")
     return [
-        cast(AuditEntry, check_fields(parse_json(line, where), FIELDS, f"{where} is not a round of an audit"))
+        cast(
+            AuditEntry,
+            check_fields(parse_json(line, where), FIELDS, f"{where} is not a round of an audit", LATER_FIELDS),
+        )
         for line, where in read_lines(Path(path))
     ]
 

@@ -103,7 +103,7 @@ class SnowballPlus:
             record = None if "crowd" in self.without else memory.crowds
             weights = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
             delta = average_clipped(updates, ~accused, weights)
-        return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember))
+        return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember), accused)
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
         """Return all charges by independent ballots; if there are none, the first charge by another ballot."""
