@@ -13,6 +13,7 @@ from snowball.defenses.snowball_plus.few import (
     clear_trusted,
     compute_length_factors,
     find_strangers,
+    is_doubtful,
     remove_size_effect,
     weigh_clients,
 )
@@ -95,6 +96,15 @@ def test_a_first_round_must_be_stranger(deviation: float, rounds: int, charged: 
         traits = 0.8 * traits + torch.tensor([0.0, 1, 0, 0])
         traits[3, 0] += deviation
     assert find_strangers(traits).any() == charged
+
+
+@pytest.mark.parametrize(
+    ("site", "strange", "doubtful"), [(7, 3.1, True), (7, 2.9, False), (0, 5.0, False), (4, 5.0, False)]
+)
+def test_only_a_site_with_a_large_share_is_a_reason_for_doubt(site: int, strange: float, doubtful: bool) -> None:
+    traits = torch.tensor([0.0, 5, 0, 0], dtype=torch.float64).repeat(8, 1)
+    traits[site, 0] = 5 * strange
+    assert is_doubtful(make_updates([1.0] * 8), traits) == doubtful
 
 
 def test_newcomers_weigh_less() -> None:

@@ -133,6 +133,12 @@ def weigh_clients(traits: Tensor) -> Tensor:
     return experience * trust.clamp(0, 1)
 
 
+def is_doubtful(updates: Updates, traits: Tensor) -> bool:
+    """Whether a client that would have more than an equal share of the mean is not fully trusted."""
+    influential = updates.normalise(updates.examples) > 1 / len(updates)
+    return bool((influential & (recall_strangeness(traits) > TRUSTED_STRANGENESS)).any())
+
+
 def average_few(updates: Updates, elected: Tensor, traits: Tensor) -> tuple[Tensor, Tensor | None]:
     """Average the elected by examples and trust, none longer than is usual, and return the shares; medians without any.
 

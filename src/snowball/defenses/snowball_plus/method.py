@@ -41,6 +41,7 @@ from snowball.defenses.snowball_plus.few import (
     clear_trusted,
     find_bound,
     find_medians,
+    is_doubtful,
     is_small,
     measure_strangeness,
     recall_strangeness,
@@ -116,7 +117,7 @@ class SnowballPlus:
         if is_small(len(updates)):
             facts |= {"strangeness": recall_strangeness(traits)}
             clarity = float(recall_strangeness(traits).max()) / find_bound(len(updates))
-            cautious = context.round <= CAUTIOUS_ROUNDS and not charges
+            cautious = not charges and (context.round <= CAUTIOUS_ROUNDS or is_doubtful(updates, traits))
             delta, shares = find_medians(updates) if cautious else average_few(updates, ~accused, traits)
         else:
             clarity = measure_clarity(signals, memory.crowds)
