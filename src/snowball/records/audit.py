@@ -91,6 +91,8 @@ class AuditEntry(JudgedRound):
 
 REASONS = {
     "error": "the client failed, or its answer could not be read",
+    "identity": "the client is unknown, and its id is the name of a site",
+    "denied": "a person decided that it is not to be judged",
     "not-asked": "the client was not asked",
     "duplicate": "the client had already answered",
     "names": "the names of its tensors are not the model's",

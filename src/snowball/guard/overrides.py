@@ -1,0 +1,71 @@
+"""Applies the decisions of people to a defense's verdict.
+
+A site on probation is judged with all others, so that there is evidence about it. If the defense elects it, the defense
+judges once more without it, and that aggregate counts: this also works for medians, which elect everybody. Those whom
+the first verdict accuses stay out. Evidence and memory are those of the first verdict.
+
+A site that is allowed joins the aggregate although it was not elected, with a weight by examples, and no longer than
+the median update of the elected.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from snowball.defenses import Context, Defense, Verdict
+from snowball.defenses.ops import compute_clip_factors
+from snowball.errors import UpdateError
+from snowball.records.audit import Decision, Rule
+from snowball.server import ask_defense
+from snowball.updates import Updates
+
+
+def apply_decisions(
+    verdict: Verdict, updates: Updates, context: Context, defense: Defense, decisions: Mapping[str, Decision]
+) -> Verdict:
+    """Return the verdict with the aggregate that the decisions of people lead to."""
+    withheld = find_ruled(updates, decisions, "probation")
+    if (verdict.elected & withheld).any():
+        verdict = withhold_rows(verdict, updates, context, defense, withheld)
+    added = find_ruled(updates, decisions, "allow") & ~verdict.elected
+    return add_rows(verdict, updates, added) if added.any() else verdict
+
+
+def find_ruled(updates: Updates, decisions: Mapping[str, Decision], rule: Rule) -> Tensor:
+    """Return an (n,) bool mask of the clients that a rule is about."""
+    return torch.tensor([client in decisions and decisions[client]["rule"] == rule for client in updates.clients])
+
+
+def withhold_rows(verdict: Verdict, updates: Updates, context: Context, defense: Defense, withheld: Tensor) -> Verdict:
+    """Return a verdict whose aggregate the defense makes without some rows, and without those that it accused."""
+    left = ~withheld if verdict.suspects is None else ~(withheld | verdict.suspects)
+    if not left.any():
+        raise UpdateError("nobody but sites on probation could be averaged")
+    again = ask_defense(defense, select_rows(updates, left), context)
+    elected = torch.zeros_like(verdict.elected)
+    elected[left] = again.elected
+    return replace(verdict, delta=again.delta, elected=elected)
+
+
+def select_rows(updates: Updates, mask: Tensor) -> Updates:
+    """Return a copy of the updates of some clients."""
+    rows = mask.nonzero().flatten().tolist()
+    return Updates(
+        torch.stack([updates.rows[row] for row in rows]),
+        updates.examples[mask],
+        [updates.clients[row] for row in rows],
+        updates.layout,
+        [updates.buffers[row] for row in rows] if updates.buffers else (),
+    )
+
+
+def add_rows(verdict: Verdict, updates: Updates, added: Tensor) -> Verdict:
+    """Return a verdict with further rows in its aggregate, weighted by examples like the elected."""
+    elected = verdict.elected
+    lengths = updates.squared_norms.sqrt()
+    bound = float(lengths[elected if elected.any() else added].quantile(0.5))
+    mean = updates.combine(updates.normalise(updates.examples * added) * compute_clip_factors(lengths, bound))
+    share = float(updates.normalise(updates.examples * (elected | added))[added].sum())
+    return replace(verdict, delta=(1 - share) * verdict.delta + share * mean, elected=elected | added)
