@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from logging import getLogger
 
 from snowball.guard.decisions import find_in_force
 from snowball.guard.names import Names, name_clients
 from snowball.guard.reply import MAX_DETAIL_CHARS, Reply
 from snowball.records.audit import Decision
 from snowball.server import Dropped
+
+logger = getLogger("snowball")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,7 @@ def admit_clients(
     clients = [str(reply.client) for reply in replies] + [fault.client for fault in failures] + list(asked or ())
     named = name_clients(names, clients)
     in_force = find_in_force(decisions, names)
+    warn_of_strangers(names, named, in_force)
     refused = refuse_clients(names, named, in_force)
     answers = [replace(reply, client=named[str(reply.client)]) for reply in replies]
     invited = None if asked is None else [named[client] for client in asked]
@@ -55,6 +59,15 @@ def admit_clients(
         decisions=in_force,
         ids={name: client for client, name in named.items()},
     )
+
+
+def warn_of_strangers(names: Names, named: Names, decisions: Iterable[str]) -> None:
+    """Warn of decisions about sites that nobody knows: a misspelt name would deny nobody."""
+    known = {*names.values(), *named.values()}
+    for site in decisions if names else ():
+        if site not in known:
+            advice = "whom the file of names lacks and who takes no part in this round"
+            logger.warning("a decision is about %r, %s", site, advice)
 
 
 def refuse_clients(names: Names, named: Names, decisions: Mapping[str, Decision]) -> dict[str, Dropped]:
