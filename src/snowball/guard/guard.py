@@ -238,6 +238,8 @@ class Guard:
 
     def _take_state(self, state: GuardState) -> None:
         fitting = fit_state(state, self.defense, self.on_other_state)
+        if fitting is not state:
+            logger.warning("%s starts with an empty memory after round %d", name_defense(self.defense), state.round)
         self.round, self.seed, self.state = fitting.round, fitting.seed, fitting.defense
         self.models.hashes = fitting.models
 
