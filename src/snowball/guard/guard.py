@@ -56,6 +56,7 @@ from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
 from snowball.records.audit import AuditEntry, Decision, JudgedRound
+from snowball.records.files import explain_os_errors
 from snowball.server import Dropped, ask_defense, judge_round
 from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
 
@@ -216,8 +217,9 @@ class Guard:
 
     def load(self, path: str | Path) -> bool:
         """Continue from the state in a file; return False if there is no such file. See `on_other_state`."""
-        if not Path(path).exists():
-            return False
+        with explain_os_errors(Path(path)):
+            if not Path(path).exists():
+                return False
         state = read_state(path)
         try:
             self._take_state(state)

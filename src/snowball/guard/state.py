@@ -75,6 +75,8 @@ def is_model_entry(entry: Any) -> bool:
 def read_state(path: str | Path) -> GuardState:
     """Read the file of a guard's state."""
     try:
+        if not Path(path).is_file():
+            raise ValueError("it is not a file")
         content = unpack(Path(path).read_bytes())
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is not the state of a guard: {error}") from error
