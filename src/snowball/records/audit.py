@@ -44,7 +44,8 @@ class JudgedRound(TypedDict):
         version: of the package.
         defense, settings: the name and the settings of the defense.
         outcome: "kept" if the global model stays as it was.
-        reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
+        reason: why it was kept; a round that is aggregated despite a low turnout, or, monitored, although the defense
+            could not judge, has a reason too.
         asked: None if nobody knows who was asked.
         elected, left_out: the defense's decision about the clients that it judged.
         suspects: those of the clients left out whom the defense accuses; it needs no evidence to leave out the others.
