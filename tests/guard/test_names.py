@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowball.defenses import FedAvg, FoolsGold
+from snowball.defenses import FedAvg, FoolsGold, Intersection
+from snowball.defenses.history import rename_clients
 from snowball.errors import SettingError
 from snowball.guard import Dropped, Guard, Reply
-from snowball.guard.names import name_clients, parse_names
+from snowball.guard.names import find_renames, name_clients, parse_names
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply = SHARED["MODEL"], SHARED["make_honest_reply"]
@@ -81,6 +83,54 @@ def test_a_node_with_a_new_id_keeps_its_history(names: Path, tmp_path: Path) -> 
     assert "99" in judgement.averaged
     assert restarted.state is not None
     assert sorted(restarted.state["clients"]) == sorted(CITIES)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("defense", [FoolsGold(), Intersection((FoolsGold(), FedAvg()))])
+def test_a_site_that_gets_a_name_takes_its_history_along(
+    defense: Any, restart: bool, names: Path, tmp_path: Path
+) -> None:
+    one, two = write_names(names, {IDS[0]: "Ulm"}), {IDS[0]: "Neu-Ulm", IDS[1]: IDS[0], IDS[2]: "Bonn"}
+    guard, plain = Guard(defense, seed=1, names=one), Guard(defense, seed=1)
+    for number in range(4):
+        if number == 2:
+            write_names(names, two)
+        if restart:
+            guard.save(tmp_path / "state")
+            guard = Guard(defense, names=names)
+            guard.load(tmp_path / "state")
+        judged = [each(MODEL, make_replies(IDS)) for each in (guard, plain)]
+    state = guard.state or {}
+    clients = (state["members"][0] if "members" in state else state)["clients"]
+    assert sorted(clients) == sorted(["Neu-Ulm", IDS[0], "Bonn", IDS[3]])
+    before = plain.state or {}
+    known = (before["members"][0] if "members" in before else before)["clients"]
+    for client in IDS:
+        assert torch.equal(clients[two.get(client, client)]["sum"], known[client]["sum"])
+    assert set(judged[0].averaged) == set(judged[1].averaged)
+
+
+def test_a_name_does_not_lift_a_blacklist() -> None:
+    state = {"clients": {}, "blacklist": ["7", 5, ["x"]], "members": [None, {"blacklist": ["7"]}]}
+    renamed = rename_clients(state, find_renames({}, {"7": "Ulm"})) or {}
+    assert renamed == {"clients": {}, "blacklist": ["Ulm", 5, ["x"]], "members": [None, {"blacklist": ["Ulm"]}]}
+    assert state["blacklist"] == ["7", 5, ["x"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "renames"),
+    [
+        ({}, {"1": "Ulm"}, {"1": "Ulm"}),
+        ({"1": "Ulm"}, {"1": "Kiel"}, {"Ulm": "Kiel"}),
+        ({"1": "Ulm"}, {"2": "Ulm"}, {}),
+        ({}, {"a": "b", "b": "a"}, {"a": "b", "b": "a"}),
+        ({"a": "b", "b": "a"}, {"a": "b", "b": "a"}, {}),
+        ({"1": "Ulm"}, {}, {}),
+        ({}, {"1": "1"}, {}),
+    ],
+)
+def test_a_history_moves_only_to_a_new_name(before: Any, now: Any, renames: dict[str, str]) -> None:
+    assert find_renames(before, now) == renames
 
 
 def test_an_unknown_id_is_not_taken_for_the_site_that_it_is_called_like(names: Path) -> None:

@@ -116,6 +116,8 @@ def test_any_defense_can_start_from_a_state_without_memory(tmp_path: Path) -> No
         {"models": [["ab", 1]]},
         {"models": [[1, "ab", 2]]},
         {"method": 7},
+        {"names": ["a"]},
+        {"names": {"a": 1}},
     ],
 )
 def test_what_no_guard_can_have_written_is_refused(changes: dict[str, Any]) -> None:

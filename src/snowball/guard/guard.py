@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
+from snowball.defenses.history import rename_clients
 from snowball.defenses.ops import average_by_examples, elect_everyone
 from snowball.errors import RunError, UpdateError
 from snowball.guard.admission import Admitted, admit_clients
@@ -39,7 +40,7 @@ from snowball.guard.audit_log import (
 from snowball.guard.conversion import Tensors, convert_replies, select_buffers
 from snowball.guard.decisions import parse_decisions
 from snowball.guard.model_history import ModelHistory
-from snowball.guard.names import parse_names
+from snowball.guard.names import Names, find_renames, parse_names
 from snowball.guard.overrides import apply_decisions, find_ruled
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.state import (
@@ -147,6 +148,7 @@ class Guard:
         self.seed = secrets.randbits(63) if seed is None else seed
         self.round = 0
         self.state: Mapping[str, Any] | None = None
+        self.known_names: Names = {}
 
     def __call__(
         self,
@@ -182,7 +184,7 @@ class Guard:
             answers,
             invited,
             failed,
-            self.names.read() if self.names else {},
+            self._read_names(),
             self.decisions.read() if self.decisions else (),
         )
         unjudged = [name for name in base if name not in layout.columns and base[name].is_floating_point()]
@@ -236,6 +238,7 @@ class Guard:
             encode_settings(self.defense),
             version("snowball-fl"),
             self.models.hashes,
+            self.known_names,
         )
 
     def _take_state(self, state: GuardState) -> None:
@@ -243,7 +246,15 @@ class Guard:
         if fitting is not state:
             logger.warning("%s starts with an empty memory after round %d", name_defense(self.defense), state.round)
         self.round, self.seed, self.state = fitting.round, fitting.seed, fitting.defense
-        self.models.hashes = fitting.models
+        self.models.hashes, self.known_names = fitting.models, fitting.names
+
+    def _read_names(self) -> Names:
+        """Return the operator's names; a site that gets a new one takes its history along."""
+        if self.names is None:
+            return {}
+        before, self.known_names = self.known_names, self.names.read()
+        self.state = rename_clients(self.state, find_renames(before, self.known_names))
+        return self.known_names
 
     def _open_entry(
         self, base: Tensors, admitted: Admitted, valid: Sequence[str], invalid: Sequence[Dropped]

@@ -35,6 +35,15 @@ def parse_names(content: Mapping[str, Any]) -> Names:
     return dict(sites)
 
 
+def find_renames(before: Names, now: Names) -> dict[str, str]:
+    """Return the new name of each site that gets one, by the name or id that it had before.
+
+    A name that was in use stays where it is: only its id is another.
+    """
+    used = set(before.values())
+    return {before.get(client, client): name for client, name in now.items() if name not in used and name != client}
+
+
 def name_clients(names: Names, ids: Iterable[str]) -> Names:
     """Return the name of each of a round's ids: no two have the same.
 

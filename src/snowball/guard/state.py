@@ -37,6 +37,7 @@ class GuardState:
         settings: the settings of that defense; empty in states of earlier versions.
         version: of the package that wrote the state; empty likewise.
         models: (round, SHA-256) of the last global models, oldest first.
+        names: the operator's names of clients, by the framework's ids, that the memory uses.
     """
 
     round: int
@@ -46,10 +47,12 @@ class GuardState:
     settings: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     models: list[tuple[int, str]] = field(default_factory=list)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the state as nested dicts and lists of tensors, numbers and strings."""
-        return {**vars(self), "settings": dict(self.settings), "models": [list(entry) for entry in self.models]}
+        models = [list(entry) for entry in self.models]
+        return {**vars(self), "settings": dict(self.settings), "models": models, "names": dict(self.names)}
 
 
 def parse_state(state: Any) -> GuardState:
@@ -57,14 +60,17 @@ def parse_state(state: Any) -> GuardState:
     found = state if isinstance(state, Mapping) else {}
     round, seed, defense = (found.get(name) for name in ("round", "seed", "defense"))
     method, settings, written = found.get("method"), found.get("settings", {}), found.get("version", "")
-    models = found.get("models", [])
+    models, names = found.get("models", []), found.get("names", {})
     if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
         raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
     if not isinstance(method, str | None) or not isinstance(settings, Mapping) or not isinstance(written, str):
         raise RunError("this is not the state of a guard: its defense, settings or version are of another type")
     if not isinstance(models, list) or not all(map(is_model_entry, models)):
         raise RunError("this is not the state of a guard: its models are not rounds and hashes")
-    return GuardState(round, seed, defense, method, settings, written, [(number, digest) for number, digest in models])
+    if not isinstance(names, Mapping) or not all(isinstance(text, str) for pair in names.items() for text in pair):
+        raise RunError("this is not the state of a guard: its names are not texts")
+    hashes = [(number, digest) for number, digest in models]
+    return GuardState(round, seed, defense, method, settings, written, hashes, names)
 
 
 def is_model_entry(entry: Any) -> bool:
