@@ -25,7 +25,8 @@ TODAY = datetime.now(UTC).date()
 def write_decisions(file: Path, *decisions: tuple[str, str, date | None]) -> Path:
     """Write a file with these sites, rules and last days."""
     file.write_text(
-        "".join(
+        "# decisions of people\n"
+        + "".join(
             f'[[decision]]\nsite = "{site}"\nrule = "{rule}"\nreason = "as agreed"\nby = "M. Weber"\n'
             + (f"until = {until.isoformat()}\n" if until else "")
             for site, rule, until in decisions
@@ -216,7 +217,7 @@ def test_a_broken_file_leaves_the_decisions_in_force(
     with caplog.at_level(logging.WARNING, "snowball"):
         assert "site-03" not in guard(MODEL, replies).averaged
     assert "decisions.toml is not valid TOML" in caplog.text
-    file.write_text("")
+    file.write_text("# all is well")
     assert "site-03" in guard(MODEL, replies).averaged
 
 

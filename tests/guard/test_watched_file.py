@@ -86,6 +86,21 @@ def test_a_path_that_cannot_be_is_refused() -> None:
         WatchedFile(Path("a\0b"), parse_number)
 
 
+def test_a_file_that_is_being_written_is_not_taken_for_an_empty_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x").write_text("a = 1")
+    watched = WatchedFile(tmp_path / "x", dict)
+    (tmp_path / "x").write_text("")
+    assert watched.read() == {"a": 1}
+    assert "is empty: write a comment into it if that is meant" in caplog.text
+    (tmp_path / "x").write_text("# nothing")
+    assert watched.read() == {}
+    (tmp_path / "x").write_text("")
+    (tmp_path / "y").write_text("")
+    assert WatchedFile(tmp_path / "y", dict).read() == {}
+
+
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xef\xbb\xbfnumber = 4")
     assert WatchedFile(tmp_path / "x", parse_number).read() == 4

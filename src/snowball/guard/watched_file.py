@@ -33,6 +33,8 @@ class WatchedFile(Generic[T]):
         """Return the content, which is parsed again if the file has changed; warn if it is broken."""
         try:
             found = self._read_bytes()
+            if self._bytes and not found:  # some editors empty a file before they write it
+                raise SettingError(f"{self.path} is empty: write a comment into it if that is meant")
             if found != self._bytes:
                 self._content = self._parse_bytes(found)
                 self._bytes = found

@@ -25,7 +25,7 @@ def test_names_and_decisions_are_read_in_every_round(make: Make, audit: AuditLog
     strategy = make(defense=defenses.FedAvg(), audit=audit.path, names=sites, decisions=decisions)
     averaged = []
     for rule in ("deny", "probation", None):
-        decisions.write_text(DENY.format(rule) if rule else "")
+        decisions.write_text(DENY.format(rule) if rule else "# none")
         arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
         averaged.append([node for node in NODES if rule is None or node != 3])
         assert_average(arrays, averaged[-1])
