@@ -1,5 +1,6 @@
 import logging
 import runpy
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,36 @@ def test_an_allowed_site_is_no_longer_than_the_median_of_the_elected(file: Path)
     write_decisions(file, ("site-9", "allow", None))
     judgement = Guard(leave_out("site-9"), decisions=file)(model, [*replies, far])
     torch.testing.assert_close(judgement.tensors["weight"], torch.eye(2) * 3 / 5)
+
+
+def state_shares(*clients: str) -> Any:
+    """Return a defense that leaves clients out and states the shares of the others."""
+
+    def judge(updates: Updates, context: Context) -> Verdict:
+        verdict = leave_out(*clients)(updates, context)
+        return replace(verdict, facts={"shares": updates.normalise(updates.examples * verdict.elected)})
+
+    return judge
+
+
+def test_the_shares_in_the_audit_are_those_of_the_average(file: Path) -> None:
+    model = {"weight": torch.zeros(2, 2)}
+    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2) * number}) for number in (1, 2, 3, 4)]
+    write_decisions(file, ("site-1", "probation", None), ("site-4", "allow", None))
+    judgement = Guard(state_shares("site-4"), decisions=file, max_share=0.9)(model, replies)
+    assert judgement.entry["shares"] == pytest.approx({"site-2": 1 / 3, "site-3": 1 / 3, "site-4": 1 / 3})
+    torch.testing.assert_close(judgement.tensors["weight"], torch.eye(2) * (2 + 3 + 2.5) / 3)
+    assert judgement.examples == pytest.approx({"site-2": 10, "site-3": 10, "site-4": 10})
+
+
+def test_an_allowed_site_has_no_larger_share_than_any_other(file: Path) -> None:
+    model = {"weight": torch.zeros(2, 2)}
+    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2)}) for number in range(4)]
+    large = Reply("site-9", 900, {"weight": -torch.eye(2)})
+    write_decisions(file, ("site-9", "allow", None))
+    judgement = Guard(state_shares("site-9"), decisions=file, max_share=0.3)(model, [*replies, large])
+    assert judgement.entry["shares"]["site-9"] == pytest.approx(0.3)
+    torch.testing.assert_close(judgement.tensors["weight"], torch.eye(2) * 0.4)
 
 
 def test_an_allowed_site_is_still_validated(file: Path, replies: list[Reply]) -> None:

@@ -52,6 +52,7 @@ def test_names_are_everywhere_but_in_the_judgement(names: Path) -> None:
     judgement = Guard(FedAvg(), names=names)(MODEL, make_replies(IDS), IDS)
     assert judgement.entry["averaged"] == sorted(CITIES)
     assert judgement.averaged == (IDS[1], IDS[2], IDS[3], IDS[0])
+    assert set(judgement.examples) == set(IDS)
 
 
 def test_a_site_added_during_a_run_has_its_name_from_the_next_round(names: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from snowball.defenses import FedAvg, Krum, Median, SnowballPlus
 from snowball.errors import SettingError
 from snowball.guard import Dropped, Guard, Reply
-from snowball.guard.turnout import LOW_TURNOUT, explain_low_turnout
+from snowball.guard.turnout import explain_low_turnout
+from snowball.records.audit import LOW_TURNOUT
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply = SHARED["MODEL"], SHARED["make_honest_reply"]

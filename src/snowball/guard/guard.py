@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -35,9 +35,10 @@ from snowball.guard.audit_log import (
     explain_no_reply,
     find_defense_name,
     hash_model,
+    read_shares,
     select_clients,
 )
-from snowball.guard.conversion import Tensors, convert_replies, select_buffers
+from snowball.guard.conversion import Tensors, convert_replies, select_buffers, share_examples
 from snowball.guard.decisions import parse_decisions
 from snowball.guard.model_history import ModelHistory
 from snowball.guard.names import Names, find_renames, parse_names
@@ -71,12 +72,15 @@ class Judgement:
     Attributes:
         tensors: the new global model, on the CPU; a copy of the old one if the round is not aggregated.
         averaged: the clients whose replies are in it, by the framework's ids.
+        examples: their example counts, lowered and raised so that no share exceeds `max_share`: for strategies that
+            average themselves.
         entry: the round's line of the audit, without the hash of the new model.
     """
 
     tensors: Tensors
     averaged: tuple[str, ...]
     entry: JudgedRound
+    examples: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
@@ -92,7 +96,9 @@ class Guard:
         mode: "enforce" averages the elected replies; "monitor" averages all valid ones, and the audit says who would
             have been left out.
         min_elected: the global model stays unchanged if fewer replies are in the average.
-        max_examples: a client that claims more examples is dropped; None allows ten times the round's median.
+        max_examples: a client that claims more examples is dropped; None allows a hundred times the round's median.
+        max_share: the largest share of an average that one client may have, whatever it claims; None allows ten times
+            an equal share, and at most half.
         rounds: the total number of rounds, if it is known.
         audit: the file that gets one line per round.
         buffers: names of further tensors that are not trained, besides integer ones and batch normalisation's.
@@ -114,6 +120,7 @@ class Guard:
         min_elected: int = 1,
         max_examples: float | None = None,
         *,
+        max_share: float | None = None,
         rounds: int | None = None,
         audit: str | Path | None = None,
         buffers: Collection[str] = (),
@@ -133,13 +140,15 @@ class Guard:
                 "on_other_state": (on_other_state, ("refuse", "fresh")),
             }
         )
-        refuse_bad_settings(buffers, {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds})
+        bounds = {"min_elected": min_elected, "max_examples": max_examples, "max_share": max_share, "rounds": rounds}
+        refuse_bad_settings(buffers, bounds)
         refuse_bad_share("min_answers", min_answers)
         refuse_bad_history(models, keep_models)
         self.defense = SnowballPlus() if defense is None else defense
         refuse_unusable_defense(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
         self.min_answers, self.low_turnout, self.on_other_state = min_answers, low_turnout, on_other_state
+        self.max_share = max_share
         self.log = AuditLog(Path(audit)) if audit is not None else None
         self.names = WatchedFile(Path(names), parse_names) if names is not None else None
         self.decisions = WatchedFile(Path(decisions), parse_decisions) if decisions is not None else None
@@ -191,7 +200,9 @@ class Guard:
         valid, invalid = validate_replies(admitted.replies, base, admitted.asked, self.max_examples, unjudged)
         entry = self._open_entry(base, admitted, [reply.client for reply in valid], invalid)
         judgement = self._judge_or_keep(base, layout, valid, admitted, entry)
-        return replace(judgement, averaged=tuple(admitted.ids[client] for client in judgement.averaged))
+        averaged = tuple(admitted.ids[client] for client in judgement.averaged)
+        examples = {admitted.ids[client]: count for client, count in judgement.examples.items()}
+        return replace(judgement, averaged=averaged, examples=examples)
 
     def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
         """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
@@ -321,7 +332,7 @@ class Guard:
         entry: JudgedRound,
     ) -> Judgement:
         """Let the defense judge, and return the new model."""
-        origin, received = convert_replies(base, layout, valid)
+        origin, received = convert_replies(base, layout, valid, self.max_share)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
         context = Context(round=self.round, rounds=rounds, base=origin, seed=self.seed, state=self.state)
         decide = partial(self._decide, entry, decisions)
@@ -332,7 +343,7 @@ class Guard:
         tensors = layout.rebuild_model(base, outcome.base, outcome.buffers)
         self.state = outcome.state
         entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
-        return Judgement(tensors, tuple(entry["averaged"]), entry)
+        return Judgement(tensors, tuple(entry["averaged"]), entry, share_examples(outcome.updates, outcome.elected))
 
     def _decide(
         self, entry: JudgedRound, decisions: Mapping[str, Decision], updates: Updates, context: Context
@@ -344,6 +355,7 @@ class Guard:
             verdict = replace(verdict, delta=average_by_examples(updates, everybody), elected=everybody)
         else:
             verdict = apply_decisions(verdict, updates, context, self.defense, decisions)
+            entry["shares"] = read_shares(verdict, updates.clients)
         averaged = int(verdict.elected.sum())
         if averaged < self.min_elected:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")

@@ -46,7 +46,24 @@ def withhold_rows(verdict: Verdict, updates: Updates, context: Context, defense:
     again = ask_defense(defense, select_rows(updates, left), context)
     elected = torch.zeros_like(verdict.elected)
     elected[left] = again.elected
-    return replace(verdict, delta=again.delta, elected=elected)
+    return replace_average(verdict, again.delta, elected, spread_shares(again, left))
+
+
+def spread_shares(verdict: Verdict, rows: Tensor) -> Tensor | None:
+    """Return the (n,) shares of a verdict about some of the rows; None if it has none."""
+    found = verdict.facts.get("shares")
+    if not isinstance(found, Tensor) or found.shape != verdict.elected.shape:
+        return None
+    shares = torch.zeros(len(rows), dtype=found.dtype)
+    shares[rows] = found
+    return shares
+
+
+def replace_average(verdict: Verdict, delta: Tensor, elected: Tensor, shares: Tensor | None) -> Verdict:
+    """Return a verdict with another aggregate of other rows, and with their shares if they are known."""
+    others = {name: fact for name, fact in verdict.facts.items() if name != "shares"}
+    facts = others if shares is None else {**others, "shares": shares}
+    return replace(verdict, delta=delta, elected=elected, facts=facts)
 
 
 def select_rows(updates: Updates, mask: Tensor) -> Updates:
@@ -58,14 +75,17 @@ def select_rows(updates: Updates, mask: Tensor) -> Updates:
         [updates.clients[row] for row in rows],
         updates.layout,
         [updates.buffers[row] for row in rows] if updates.buffers else (),
+        updates.max_share,
     )
 
 
 def add_rows(verdict: Verdict, updates: Updates, added: Tensor) -> Verdict:
     """Return a verdict with further rows in its aggregate, weighted by examples like the elected."""
-    elected = verdict.elected
+    joined = verdict.elected | added
     lengths = updates.squared_norms.sqrt()
-    bound = float(lengths[elected if elected.any() else added].quantile(0.5))
-    mean = updates.combine(updates.normalise(updates.examples * added) * compute_clip_factors(lengths, bound))
-    share = float(updates.normalise(updates.examples * (elected | added))[added].sum())
-    return replace(verdict, delta=(1 - share) * verdict.delta + share * mean, elected=elected | added)
+    bound = float(lengths[verdict.elected if verdict.elected.any() else added].quantile(0.5))
+    weights = updates.normalise(updates.examples * joined) * added
+    rest = 1 - float(weights.sum())
+    delta = rest * verdict.delta + updates.combine(weights * compute_clip_factors(lengths, bound))
+    shares = spread_shares(verdict, torch.ones_like(added))
+    return replace_average(verdict, delta, joined, None if shares is None else rest * shares + weights)

@@ -11,12 +11,10 @@ from math import ceil
 
 from snowball.defenses.base import Defense, find_min_updates
 from snowball.defenses.ops import count_rows
+from snowball.records.audit import LOW_TURNOUT
 
 MIN_ANSWERS = 0.5
 """The default share of those asked that must send a valid reply."""
-
-LOW_TURNOUT = "low turnout"
-"""How the reason of a round with too few valid replies starts."""
 
 
 def explain_low_turnout(valid: int, asked: Collection[str] | None, min_answers: float, defense: Defense) -> str | None:

@@ -106,6 +106,9 @@ REASONS = {
 }
 """The reasons for dropping a reply."""
 
+LOW_TURNOUT = "low turnout"
+"""Starts the reason of a round that too few clients answered."""
+
 MAX_ROUND = 1 << 53
 """The highest round: larger integers lose digits in programs that read JSON numbers as floats."""
 

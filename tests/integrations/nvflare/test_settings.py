@@ -30,6 +30,7 @@ CHOSEN: dict[str, Any] = {
     "state": "guard.safetensors",
     "buffers": ["scale"],
     "seed": 5,
+    "max_share": 0.4,
     "min_answers": 0.25,
     "low_turnout": "aggregate",
     "names": "/srv/sites.toml",

@@ -27,6 +27,7 @@ GUARD_SETTINGS = (
     "mode",
     "min_elected",
     "max_examples",
+    "max_share",
     "buffers",
     "seed",
     "min_answers",

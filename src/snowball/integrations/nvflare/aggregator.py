@@ -39,7 +39,8 @@ class GuardedAggregator(ModelAggregator):
     Attributes:
         defense: the defense's name.
         settings: the defense's settings.
-        mode, min_elected, max_examples, rounds, buffers, seed, min_answers, low_turnout, on_other_state: as in `Guard`.
+        mode, min_elected, max_examples, max_share, rounds, buffers, seed: as in `Guard`.
+        min_answers, low_turnout, on_other_state: likewise.
         audit: the file that gets one line per round; a relative path is inside the run's folder on the server.
         state: the file that keeps the guard's state; likewise, so the next run needs an absolute path.
         names, decisions: files that an operator edits on the server; likewise.
@@ -58,6 +59,7 @@ class GuardedAggregator(ModelAggregator):
         state: str = "",
         buffers: Sequence[str] = (),
         seed: int | None = None,
+        max_share: float | None = None,
         min_answers: float = MIN_ANSWERS,
         low_turnout: LowTurnout = "keep",
         names: str = "",
@@ -70,7 +72,8 @@ class GuardedAggregator(ModelAggregator):
         self.defense, self.settings, self.mode = defense, settings, mode
         self.min_elected, self.max_examples, self.rounds = min_elected, max_examples, rounds
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        self.min_answers, self.low_turnout, self.on_other_state = min_answers, low_turnout, on_other_state
+        self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
+        self.on_other_state = on_other_state
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
         self.guard_session = GuardSession(self, rounds)
         self.model_format: ModelFormat | None = None

@@ -27,7 +27,7 @@ class GuardedFedAvg(BaseFedAvg):
         num_clients, num_rounds, start_round, persistor_id: as in NVFlare's FedAvg.
         timeout: seconds to wait for a round's results; zero waits for all.
         defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
-        min_answers, low_turnout, names, decisions, models, keep_models, on_other_state: likewise.
+        max_share, min_answers, low_turnout, names, decisions, models, keep_models, on_other_state: likewise.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class GuardedFedAvg(BaseFedAvg):
         state: str = "",
         buffers: Sequence[str] = (),
         seed: int | None = None,
+        max_share: float | None = None,
         min_answers: float = MIN_ANSWERS,
         low_turnout: LowTurnout = "keep",
         names: str = "",
@@ -64,7 +65,8 @@ class GuardedFedAvg(BaseFedAvg):
         self.timeout, self.defense, self.settings, self.mode = timeout, defense, settings, mode
         self.min_elected, self.max_examples = min_elected, max_examples
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        self.min_answers, self.low_turnout, self.on_other_state = min_answers, low_turnout, on_other_state
+        self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
+        self.on_other_state = on_other_state
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
         self.guard_session = GuardSession(self)
         self.failures: dict[str, str] = {}
