@@ -202,6 +202,8 @@ def test_monitoring_obeys_people_too(file: Path, replies: list[Reply]) -> None:
     assert have_same_model(judgement, Guard(FedAvg())(MODEL, [replies[0], *replies[3:]]))
     assert judgement.entry["left_out"] == ["site-05"]
     assert "site-02" in judgement.entry["elected"]
+    assert sorted(judgement.entry["shares"]) == judgement.entry["averaged"]
+    assert sum(judgement.entry["shares"].values()) == pytest.approx(1)
 
 
 def test_an_honest_sites_way_back(file: Path, tmp_path: Path, replies: list[Reply]) -> None:

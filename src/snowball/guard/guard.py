@@ -14,7 +14,7 @@ import torch
 
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.history import rename_clients
-from snowball.defenses.ops import average_by_examples, elect_everyone
+from snowball.defenses.ops import elect_everyone
 from snowball.errors import RunError, UpdateError
 from snowball.guard.admission import Admitted, admit_clients
 from snowball.guard.arguments import (
@@ -42,7 +42,7 @@ from snowball.guard.conversion import Tensors, convert_replies, select_buffers, 
 from snowball.guard.decisions import parse_decisions
 from snowball.guard.model_history import ModelHistory
 from snowball.guard.names import Names, find_renames, parse_names
-from snowball.guard.overrides import apply_decisions, find_ruled
+from snowball.guard.overrides import apply_decisions, average_everybody
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.state import (
     GuardState,
@@ -351,11 +351,10 @@ class Guard:
         """Return the defense's verdict, or everybody's average in monitor mode, with the decisions of people."""
         verdict = self._ask_defense(entry, updates, context)
         if self.mode == "monitor":
-            everybody = ~find_ruled(updates, decisions, "probation")
-            verdict = replace(verdict, delta=average_by_examples(updates, everybody), elected=everybody)
+            verdict = average_everybody(verdict, updates, decisions)
         else:
             verdict = apply_decisions(verdict, updates, context, self.defense, decisions)
-            entry["shares"] = read_shares(verdict, updates.clients)
+        entry["shares"] = read_shares(verdict, updates.clients)
         averaged = int(verdict.elected.sum())
         if averaged < self.min_elected:
             raise UpdateError(f"{averaged} of {len(updates)} are elected, and {self.min_elected} are needed")

@@ -33,6 +33,15 @@ def apply_decisions(
     return add_rows(verdict, updates, added) if added.any() else verdict
 
 
+def average_everybody(verdict: Verdict, updates: Updates, decisions: Mapping[str, Decision]) -> Verdict:
+    """Return the verdict with everybody's average by examples, without those on probation."""
+    everybody = ~find_ruled(updates, decisions, "probation")
+    if not everybody.any():
+        raise UpdateError("nobody but sites on probation could be averaged")
+    shares = updates.normalise(updates.examples * everybody)
+    return replace_average(verdict, updates.combine(shares), everybody, shares)
+
+
 def find_ruled(updates: Updates, decisions: Mapping[str, Decision], rule: Rule) -> Tensor:
     """Return an (n,) bool mask of the clients that a rule is about."""
     return torch.tensor([client in decisions and decisions[client]["rule"] == rule for client in updates.clients])
