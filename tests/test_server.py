@@ -214,7 +214,7 @@ def test_a_guard_makes_the_same_model_of_the_same_replies_to_the_bit(
         target[0] = number
     replies = [reply_from(received, place) for place in range(8)]
     outcome = judge(received, defense)
-    judgement = Guard(defense, seed=7)({**LAYOUT.split(BASE), **BUFFERS}, replies)
+    judgement = Guard(defense, seed=7, max_share=1)({**LAYOUT.split(BASE), **BUFFERS}, replies)
     assert judgement.kept == (outcome.kept is not None)
     assert judgement.entry["reason"] == outcome.kept
     for name, tensor in {**LAYOUT.split(outcome.base), **outcome.buffers}.items():

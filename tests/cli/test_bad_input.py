@@ -74,6 +74,7 @@ COMMANDS = [
     *(["report", name] for name in ("missing", "empty", "folder", "\udcff", LONG, *RUNS) if name != "partial"),
     *(["report", "partial", "--html", name] for name in ("folder", "/proc/x", "no/such.html", "")),
     *(["report", "partial", "--export", name] for name in ("empty", "/proc/x")),
+    *(["guard-state", name] for name in ("missing", "folder", "binary", "/dev/null", LONG)),
     *(["audit", name] for name in ("missing", "folder", "binary", "/dev/null", LONG)),
     *(["audit", name] for name in FILES if name.endswith(".jsonl")),
     *(["audit", "empty", "--client", name] for name in ("x", "\x1b" * 5000)),

@@ -213,7 +213,7 @@ def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch
     broken = change_reply(replies[3], last_bias=torch.full((2,), torch.nan))
     valid = [ValidReply(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
     monkeypatch.setattr("snowball.guard.guard.validate_replies", lambda *_: (valid, []))
-    judgement = Guard(FedAvg())(MODEL, [])
+    judgement = Guard(FedAvg())(MODEL, replies[:4])
     fault = {"client": "site-03", "reason": "not-finite", "detail": "'last.bias' holds NaN or infinite numbers"}
     assert judgement.entry["dropped"] == [fault]
     assert judgement.averaged == ("site-00", "site-01", "site-02")

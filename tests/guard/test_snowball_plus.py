@@ -112,7 +112,7 @@ def test_senders_of_nan_are_dropped_and_leave_no_trace_in_the_memory() -> None:
 
 
 def test_the_size_of_the_cohort_may_change_between_rounds() -> None:
-    guard = Guard(SnowballPlus(), seed=3)
+    guard = Guard(SnowballPlus(), seed=3, low_turnout="aggregate")
     few, some = [*SITES[:2], SITES[-1]], [*SITES[:10], *SITES[-2:]]
     judged = run_rounds(guard, [SITES, few, some, SITES])
     assert not any(judgement.kept for judgement in judged)
@@ -124,7 +124,7 @@ def test_the_size_of_the_cohort_may_change_between_rounds() -> None:
 
 
 def test_a_first_round_of_three_starts_no_memory() -> None:
-    guard = Guard(SnowballPlus(), seed=3)
+    guard = Guard(SnowballPlus(), seed=3, low_turnout="aggregate")
     assert not run_rounds(guard, [SITES[:3]])[0].kept
     assert guard.state is None
     assert run_rounds(guard, [SITES] * 3)[-1].entry["left_out"] == ATTACKERS

@@ -44,7 +44,8 @@ class JudgedRound(TypedDict):
         version: of the package.
         defense, settings: the name and the settings of the defense.
         outcome: "kept" if the global model stays as it was.
-        reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
+        reason: why it was kept; a round that is aggregated despite a low turnout, or, monitored, although the defense
+            could not judge, has a reason too.
         asked: None if nobody knows who was asked.
         elected, left_out: the defense's decision about the clients that it judged.
         suspects: those of the clients left out whom the defense accuses; it needs no evidence to leave out the others.
@@ -91,6 +92,8 @@ class AuditEntry(JudgedRound):
 
 REASONS = {
     "error": "the client failed, or its answer could not be read",
+    "identity": "the client is unknown, and its id is the name of a site",
+    "denied": "a person decided that it is not to be judged",
     "not-asked": "the client was not asked",
     "duplicate": "the client had already answered",
     "names": "the names of its tensors are not the model's",
@@ -102,6 +105,9 @@ REASONS = {
     "examples": "the number of examples is impossible or above the bound",
 }
 """The reasons for dropping a reply."""
+
+LOW_TURNOUT = "low turnout"
+"""Starts the reason of a round that too few clients answered."""
 
 MAX_ROUND = 1 << 53
 """The highest round: larger integers lose digits in programs that read JSON numbers as floats."""

@@ -65,7 +65,7 @@ class Guarded(Strategy):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
         """Let the strategy aggregate the elected replies; the old model stays if it cannot."""
-        state_before = self.guard.state
+        before = self.guard.state, self.guard.known_names
         judgement, messages = self.guard_session.judge(replies, find_example_key(self.strategy))
         if judgement.kept:
             return self.guard_session.keep_model(judgement)
@@ -73,7 +73,7 @@ class Guarded(Strategy):
             arrays, metrics = self.strategy.aggregate_train(server_round, messages)
             model = self.guard_session.conform_to_model(arrays)
         except Exception as error:  # a strategy may fail on valid replies too
-            self.guard.state = state_before
+            self.guard.state, self.guard.known_names = before
             return self.guard_session.keep_model(judgement, f"{type(self.strategy).__name__} failed: {error}")
         self.guard_session.record(judgement, model)
         return encode_model(model), metrics
