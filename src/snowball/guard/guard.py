@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from logging import getLogger
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,8 @@ from safetensors import SafetensorError
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.ops import average_by_examples, elect_everyone
 from snowball.errors import RunError, UpdateError
+from snowball.guard.alerts import Alerts, Choice, build_listeners
+from snowball.guard.alerts.events import read_streaks
 from snowball.guard.arguments import list_asked, list_replies, read_model, refuse_bad_settings, refuse_unusable_defense
 from snowball.guard.audit_log import (
     AuditLog,
@@ -35,8 +37,6 @@ from snowball.records.files import write_bytes
 from snowball.serialization import pack, unpack
 from snowball.server import Dropped, ask_defense, judge_round
 from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
-
-logger = getLogger("snowball")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +72,8 @@ class Guard:
         audit: the file that gets one line per round.
         buffers: names of further tensors that are not trained, besides integer ones and batch normalisation's.
         seed: seeds the defense's random draws; secret by default.
+        listeners: get an event for every round and for every alert: functions, or names and settings of ready ones.
+        patience: the rounds in a row in which a client has to be suspect, or malformed, to be an alert.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class Guard:
         audit: str | Path | None = None,
         buffers: Collection[str] = (),
         seed: int | None = None,
+        listeners: Choice | Iterable[Choice] = (),
+        patience: int = 3,
     ) -> None:
-        bounds = {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}
+        bounds = {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds, "patience": patience}
         refuse_bad_settings(mode, buffers, bounds)
         self.defense = SnowballPlus() if defense is None else defense
         refuse_unusable_defense(self.defense)
@@ -96,6 +100,7 @@ class Guard:
         self.seed = secrets.randbits(63) if seed is None else seed
         self.round = 0
         self.state: Mapping[str, Any] | None = None
+        self.alerts = Alerts(build_listeners(listeners), patience)
 
     def __call__(
         self,
@@ -124,6 +129,7 @@ class Guard:
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
         """Judge a round without writing to the audit; call `record` with the new global model afterwards."""
+        started = perf_counter()
         base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
         layout = Layout.from_tensors(select_parameters(base, self.buffers))
         self.round += 1
@@ -153,24 +159,34 @@ class Guard:
             "decisions": [],
             "ids": {},
             "facts": {},
+            "seconds": None,
             "model_before": hash_model(base),
         }
-        return self._judge_or_keep(base, layout, valid, entry)
+        judgement = self._judge_or_keep(base, layout, valid, entry)
+        entry["seconds"] = round(perf_counter() - started, 3)
+        return judgement
 
     def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
-        """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
+        """Write the round's line with the hash of the new global model, and tell the listeners about the round."""
         tensors = {name: convert_to_tensor(tensor, name) for name, tensor in after.items()}
         entry: AuditEntry = {**judgement.entry, "model_after": hash_model(tensors)}
         try:
             if self.log:
                 self.log.append(entry)
         except Exception as error:  # the federation matters more than one line of its audit
-            logger.warning("Round %d is not in the audit: %s", entry["round"], error)
+            self.alerts.report_unsaved(entry, "its line of the audit", error)
+        self.alerts.report_round(entry)
         return entry
 
     def state_dict(self) -> dict[str, Any]:
         """Return the guard's state as nested dicts and lists of tensors, numbers and strings."""
-        return {"round": self.round, "seed": self.seed, "method": self._defense_name, "defense": self.state}
+        return {
+            "round": self.round,
+            "seed": self.seed,
+            "method": self._defense_name,
+            "defense": self.state,
+            "streaks": self.alerts.streaks,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another guard."""
@@ -181,6 +197,7 @@ class Guard:
             other = str(state.get("method"))[:60]
             raise RunError(f"this state belongs to the defense {other!r}, this guard's is {self._defense_name!r}")
         self.round, self.seed, self.state = round, seed, defense
+        self.alerts.streaks = read_streaks(state.get("streaks"))
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""
@@ -215,7 +232,6 @@ class Guard:
             return self._judge_valid(base, layout, valid, entry)
         except Exception as error:  # fail closed: whatever a defense raises, the federation goes on
             entry |= {"outcome": "kept", "reason": explain_failure(error)}
-            logger.warning("Round %d keeps the old global model: %s", self.round, entry["reason"])
             return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
     def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound) -> Judgement:

@@ -105,10 +105,10 @@ def test_a_state_that_is_none_is_refused_before_anything_runs(make: Make, tmp_pa
 
 
 def test_a_state_that_cannot_be_saved_does_not_end_the_run(
-    make: Make, tmp_path: Path, logged: pytest.LogCaptureFixture
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = make(defense=defenses.FedAvg(), state=tmp_path / "folder" / "state")
     (tmp_path / "folder").write_text("a file is in the way")
     arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
     assert_average(arrays, NODES)
-    assert "state after round 1 is not saved" in logged.text
+    assert "Round 1: the guard's state is not saved: " in caplog.text

@@ -135,8 +135,8 @@ def test_files_that_cannot_be_written_are_warnings(tmp_path: Path, caplog: pytes
     federation = Federation("whole models", defense="fedavg", audit="file/audit.jsonl", state="file/state")
     federation.guarded.guard_session.open_files(tmp_path)
     assert_average(federation(make_honest_results(FULL)), SITES)
-    assert "not in the audit" in caplog.text
-    assert "is not saved" in caplog.text
+    assert "Round 1: its line of the audit is not saved: " in caplog.text
+    assert "Round 1: the guard's state is not saved: " in caplog.text
 
 
 def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:

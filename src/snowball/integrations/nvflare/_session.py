@@ -11,7 +11,8 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import make_defense
 from snowball.guard import AuditLog, Dropped, Guard, Judgement
-from snowball.integrations._bookkeeping import finish_round, resume_guard
+from snowball.guard.alerts import build_listeners, check_listeners
+from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
 from snowball.settings import require_known
@@ -28,10 +29,12 @@ class GuardSession:
     Attributes:
         audit: the file that gets one line per round; a relative path is inside the run's folder; empty for none.
         state: the file that the guard continues from and saves its state to; likewise.
+        listeners: names and settings of the guard's listeners, which are built on the server only.
     """
 
-    def __init__(self, guard: Guard, audit: str, state: str) -> None:
-        self.guard, self.audit, self.state = guard, audit, state
+    def __init__(self, guard: Guard, audit: str, state: str, listeners: Any) -> None:
+        check_listeners(listeners)
+        self.guard, self.audit, self.state, self.listeners = guard, audit, state, listeners
         self.folder: Path | None = None
 
     def open_files(self, folder: Path, rounds: int | None = None) -> None:
@@ -40,6 +43,7 @@ class GuardSession:
             return
         if self.audit:
             self.guard.log = AuditLog(folder / self.audit)
+        self.guard.alerts.listeners = build_listeners(self.listeners)
         resume_guard(self.guard, folder / self.state if self.state else None, logger)
         if rounds is not None and self.guard.rounds is None:
             self.guard.rounds = self.guard.round + rounds
@@ -56,7 +60,7 @@ class GuardSession:
         replies, unreadable = read_results(models, base)
         judgement = self.guard(base, replies, asked, [*failed, *unreadable])
         state = self.folder / self.state if self.state and self.folder is not None else None
-        finish_round(self.guard, state, judgement.entry, logger)
+        save_state(self.guard, state, judgement.entry)
         return judgement
 
 

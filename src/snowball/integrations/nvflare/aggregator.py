@@ -39,6 +39,8 @@ class GuardedAggregator(ModelAggregator):
         mode, min_elected, max_examples, rounds, buffers, seed: as in `Guard`.
         audit: the file that gets one line per round; a relative path is inside the run's folder on the server.
         state: the file that keeps the guard's state; likewise, so the next run needs an absolute path.
+        listeners: names and settings, e.g. {"webhook": {"url": "$WEBHOOK"}}; they are built on the server.
+        patience: as in `Guard`.
     """
 
     def __init__(
@@ -53,14 +55,17 @@ class GuardedAggregator(ModelAggregator):
         state: str = "",
         buffers: Sequence[str] = (),
         seed: int | None = None,
+        listeners: dict[str, Any] | Sequence[Any] = (),
+        patience: int = 3,
     ) -> None:
         super().__init__()
         self.defense, self.settings, self.mode = defense, settings, mode
         self.min_elected, self.max_examples, self.rounds = min_elected, max_examples, rounds
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        judge = build_defense(defense, settings)
-        guard = Guard(judge, mode, min_elected, max_examples, rounds=rounds, buffers=buffers, seed=seed)
-        self.guard_session = GuardSession(guard, audit, state)
+        self.listeners, self.patience = listeners, patience
+        judge, bounds = build_defense(defense, settings), (min_elected, max_examples)
+        guard = Guard(judge, mode, *bounds, rounds=rounds, buffers=buffers, seed=seed, patience=patience)
+        self.guard_session = GuardSession(guard, audit, state, listeners)
         self.model_format: ModelFormat | None = None
         self.models: list[FLModel] = []
 

@@ -23,7 +23,8 @@ class GuardedFedAvg(BaseFedAvg):
     Attributes:
         num_clients, num_rounds, start_round, persistor_id: as in NVFlare's FedAvg.
         timeout: seconds to wait for a round's results; zero waits for all.
-        defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
+        defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed, listeners, patience: as in
+            `GuardedAggregator`.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class GuardedFedAvg(BaseFedAvg):
         state: str = "",
         buffers: Sequence[str] = (),
         seed: int | None = None,
+        listeners: dict[str, Any] | Sequence[Any] = (),
+        patience: int = 3,
     ) -> None:
         super().__init__(
             num_clients=num_clients,
@@ -53,8 +56,10 @@ class GuardedFedAvg(BaseFedAvg):
         self.timeout, self.defense, self.settings, self.mode = timeout, defense, settings, mode
         self.min_elected, self.max_examples = min_elected, max_examples
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        guard = Guard(build_defense(defense, settings), mode, min_elected, max_examples, buffers=buffers, seed=seed)
-        self.guard_session = GuardSession(guard, audit, state)
+        self.listeners, self.patience = listeners, patience
+        judge, bounds = build_defense(defense, settings), (min_elected, max_examples)
+        guard = Guard(judge, mode, *bounds, buffers=buffers, seed=seed, patience=patience)
+        self.guard_session = GuardSession(guard, audit, state, listeners)
         self.failures: dict[str, str] = {}
 
     def run(self) -> None:
