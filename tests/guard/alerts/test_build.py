@@ -49,7 +49,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_listeners_are_functions_or_names_with_settings_one_or_several(tmp_path: Path) -> None:
-    chosen = {"webhook": {"url": "https://host/", "kinds": ["kept"]}, "prometheus-file": {"path": f"{tmp_path}/a.prom"}}
+    chosen = {"webhook": {"url": "https://host/", "kinds": ["kept"]}, "prometheus-file": {"file": f"{tmp_path}/a.prom"}}
     hook, file = build_listeners(chosen)
     assert isinstance(hook, Webhook)
     assert (hook.url, hook.kinds, hook.retries) == ("https://host/", ("kept",), 3)
@@ -61,7 +61,7 @@ def test_listeners_are_functions_or_names_with_settings_one_or_several(tmp_path:
 
 
 def test_nothing_is_opened_by_a_check(tmp_path: Path) -> None:
-    check_listeners({"prometheus-file": {"path": f"{tmp_path}/a.prom"}, "webhook": {"url": "$NOT_SET_HERE"}})
+    check_listeners({"prometheus-file": {"file": f"{tmp_path}/a.prom"}, "webhook": {"url": "$NOT_SET_HERE"}})
     assert list(tmp_path.iterdir()) == []
 
 

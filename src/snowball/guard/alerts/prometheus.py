@@ -23,18 +23,18 @@ class PrometheusFile:
     """Writes the metrics to a file after every event, for the textfile collector of node_exporter.
 
     Attributes:
-        path: the file; its name ends in `.prom`.
+        file: its name ends in `.prom`.
         federation: the value of the label `federation`; two files on one host need two.
         max_sites: sites beyond this number share one label.
     """
 
-    path: str | Path
+    file: str | Path
     federation: str = ""
     max_sites: int = 500
 
     def __post_init__(self) -> None:
-        if not str(self.path).endswith(SUFFIX):
-            raise SettingError(f"path = {str(self.path)!r} must end in {SUFFIX}: node_exporter reads no other files")
+        if not str(self.file).endswith(SUFFIX):
+            raise SettingError(f"file = {str(self.file)!r} must end in {SUFFIX}: node_exporter reads no other files")
         self.metrics, self.registry = make_registry(self.federation, self.max_sites)
         self.write()
 
@@ -47,7 +47,7 @@ class PrometheusFile:
         """Write the file, whole or not at all."""
         from prometheus_client import generate_latest
 
-        write_bytes(Path(self.path), generate_latest(self.registry))
+        write_bytes(Path(self.file), generate_latest(self.registry))
 
 
 @dataclass(eq=False)
