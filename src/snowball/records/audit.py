@@ -108,6 +108,9 @@ REASONS = {
 LOW_TURNOUT = "low turnout"
 """Starts the reason of a round that too few clients answered."""
 
+UNCLEAR_FROM = 0.8
+"""The clarity from which a round is unclear; from 1 on, somebody is accused."""
+
 MAX_ROUND = 1 << 53
 """The highest round: larger integers lose digits in programs that read JSON numbers as floats."""
 

@@ -88,9 +88,9 @@ def test_failing_or_being_denied_is_not_malformed(reason: str) -> None:
 def test_the_message_says_what_a_suspect_is_accused_of() -> None:
     charged = accuse(1, ["m"], facts={"charge": "leans to class 1 with 2 others"})
     (event,) = follow([charged], patience=1)
-    assert event.message == "Round 1: m was suspect 1 rounds in a row: leans to class 1 with 2 others"
+    assert event.message == "Round 1: m was suspect: leans to class 1 with 2 others"
     (event,) = follow([accuse(1, ["m"], facts={"charge": {"m": 1}})], patience=1)
-    assert event.message == "Round 1: m was suspect 1 rounds in a row"
+    assert event.message == "Round 1: m was suspect"
 
 
 def test_low_turnout_is_an_alert_beside_the_model_that_stays() -> None:
@@ -122,7 +122,7 @@ def test_a_client_has_one_result() -> None:
         suspects=["c"],
     )
     assert classify_clients(entry) == {
-        "a": "elected", "b": "not-needed", "c": "suspect", "d": "malformed", "e": "failed", "f": "silent",
+        "a": "elected", "b": "not_needed", "c": "suspect", "d": "malformed", "e": "failed", "f": "silent",
         "g": "denied",
     }  # fmt: skip
     assert classify_clients(make_entry(answered=["a"])) == {"a": "unjudged"}
@@ -163,7 +163,7 @@ def test_events_follow_the_rounds_whatever_the_clients_are_called(
     alerts = follow(entries, patience)
     for client in {each for entry in entries for each in entry["answered"]}:
         history = [classify_clients(entry).get(client) for entry in entries]
-        judged = [result for result in history if result in ("elected", "not-needed", "suspect")]
+        judged = [result for result in history if result in ("elected", "not_needed", "suspect")]
         streaks = "".join("s" if result == "suspect" else " " for result in judged).split()
         expected = sum(len(streak) >= patience for streak in streaks)
         assert sum(event.kind == "suspect" and event.client == client for event in alerts) == expected

@@ -109,7 +109,7 @@ def test_an_alert_arrives_as_json(receiver: Receiver, make_hook: MakeHook) -> No
     assert path == f"/hooks/{SECRET}?token={SECRET}"
     assert headers["Content-Type"] == "application/json"
     assert body == {
-        "text": "Round 4: &lt;!channel&gt; was suspect 1 rounds in a row: leans to class 1",
+        "text": "Round 4: &lt;!channel&gt; was suspect: leans to class 1",
         "kind": "suspect",
         "round": 4,
         "client": "<!channel>",

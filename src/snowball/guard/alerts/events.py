@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from snowball.records.audit import LOW_TURNOUT, JudgedRound, count_clients
+from snowball.records.audit import LOW_TURNOUT, UNCLEAR_FROM, JudgedRound, count_clients
 from snowball.records.text import escape_text
 
 Kind = Literal["round", "suspect", "malformed", "low-turnout", "kept", "unclear", "not-saved"]
@@ -23,20 +23,17 @@ KINDS: dict[Kind, str] = {
 ALERTS: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "round")
 """The kinds that somebody should look at."""
 
-UNCLEAR_FROM = 0.8
-"""The clarity from which a round is unclear; from 1 on, somebody is accused."""
-
 MAX_ID_CHARS = 200
 """Longest id of a client that is passed on."""
 
 MAX_REASON_CHARS = 300
 """Longest reason or charge in a message."""
 
-Result = Literal["elected", "not-needed", "suspect", "unjudged", "malformed", "failed", "denied", "silent"]
+Result = Literal["elected", "not_needed", "suspect", "unjudged", "malformed", "failed", "denied", "silent"]
 
 RESULTS: dict[Result, str] = {
     "elected": "its reply was elected",
-    "not-needed": "its reply was left out without an accusation",
+    "not_needed": "its reply was left out without an accusation",
     "suspect": "its reply was left out on evidence",
     "unjudged": "its reply was valid, but the defense could not judge the round",
     "malformed": "its reply was dropped",
@@ -50,8 +47,8 @@ UNREADABLE, DENIED, NOT_ITS_OWN = "error", "denied", ("not-asked", "duplicate")
 """Reasons for dropping a reply that do not mean that the client sent something malformed."""
 
 STREAK_ENDS: dict[Kind, frozenset[Result]] = {
-    "suspect": frozenset({"elected", "not-needed"}),
-    "malformed": frozenset({"elected", "not-needed", "suspect", "unjudged"}),
+    "suspect": frozenset({"elected", "not_needed"}),
+    "malformed": frozenset({"elected", "not_needed", "suspect", "unjudged"}),
 }
 """The kinds of events that take several rounds in a row, and the results that end such a streak."""
 
@@ -114,7 +111,8 @@ def describe_streaks(
         for client, count in after[kind].items():
             if before.get(kind, {}).get(client, 0) < patience <= count:
                 evidence = escape_text(find_evidence(entry, kind, client), MAX_REASON_CHARS)
-                said = f"{escape_text(client, MAX_ID_CHARS)} {STREAK_WORDS[kind]} {count} rounds in a row"
+                said = f"{escape_text(client, MAX_ID_CHARS)} {STREAK_WORDS[kind]}"
+                said += f" {count} rounds in a row" if count > 1 else ""
                 yield kind, client, f"{said}: {evidence}" if evidence else said
 
 
@@ -133,7 +131,7 @@ def classify_clients(entry: JudgedRound) -> dict[str, Result]:
         **dict.fromkeys(entry["silent"], "silent"),
         **dict.fromkeys(entry["answered"], "unjudged"),
         **{fault["client"]: classify_reason(fault["reason"]) for fault in entry["dropped"] if is_own_fault(fault)},
-        **dict.fromkeys(entry["left_out"], "not-needed"),
+        **dict.fromkeys(entry["left_out"], "not_needed"),
         **dict.fromkeys(entry["suspects"], "suspect"),
         **dict.fromkeys(entry["elected"], "elected"),
     }

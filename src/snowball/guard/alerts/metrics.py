@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OTHER_SITES = "(other)"
 """The label of all sites beyond the bound."""
 
-ANSWERED: tuple[Result, ...] = ("elected", "not-needed", "suspect", "unjudged")
+ANSWERED: tuple[Result, ...] = ("elected", "not_needed", "suspect", "unjudged")
 """The results of clients whose reply was valid."""
 
 FEDERATION = "federation"
