@@ -17,6 +17,7 @@ from snowball.data.partition import (
     partition_natural,
     partition_niid_bench,
     partition_pathological,
+    partition_sized,
 )
 from snowball.errors import SettingError
 from snowball.rng import numpy_stream
@@ -56,6 +57,7 @@ def test_the_table_holds_every_partition() -> None:
         partition_iid,
         partition_niid_bench,
         partition_dirichlet_plain,
+        partition_sized,
         partition_pathological,
         partition_natural,
         partition_merged,
@@ -297,3 +299,34 @@ def test_more_classes_than_clients_can_hold_is_refused() -> None:
         partition_pathological(BALANCED, 4, numpy_stream(1), 2)
     with pytest.raises(SettingError, match="too few for its"):
         partition_pathological(torch.tensor([0] * 100 + [1]), 3, numpy_stream(1), 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(labels=some_labels, sizes=st.lists(st.floats(1e-3, 1e300), min_size=1, max_size=12), seed=some_seeds)
+def test_sized_parts_follow_their_sizes(labels: Tensor, sizes: list[float], seed: int) -> None:
+    if len(labels) < len(sizes):
+        with pytest.raises(SettingError, match="samples are too few"):
+            partition_sized(labels, len(sizes), numpy_stream(seed), tuple(sizes))
+        return
+    parts = partition_sized(labels, len(sizes), numpy_stream(seed), tuple(sizes))
+    assert covers_once(parts, len(labels))
+    shares, free = np.array(sizes) / max(sizes), len(labels) - len(sizes)
+    expected = 1 + free * shares / shares.sum()
+    assert np.abs(np.array([len(part) for part in parts]) - expected).max() <= 1 + 1e-6
+
+
+def test_sized_parts_are_skewed_by_alpha() -> None:
+    sizes = (1, 2, 3, 4, 5, 6, 7, 94)
+    skews = []
+    for alpha in (0.1, 100.0):
+        counts = histograms(partition_sized(BALANCED, 8, numpy_stream(1), sizes, alpha), BALANCED).double()
+        skews.append(float((counts[6] / counts[6].sum()).max()))
+    assert skews[0] > 0.4 > 0.2 > skews[1]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(), (1, 2, 3), (1, 2, 3, 0), (1, 2, 3, -4), (1, 2, 3, float("nan")), (1, 2, 3, 1e999)]
+)
+def test_sizes_that_cannot_be_are_one_sentence(sizes: tuple[float, ...]) -> None:
+    with pytest.raises(SettingError, match=r"data\.sizes (has|must be)"):
+        partition_sized(BALANCED, 4, numpy_stream(1), sizes)

@@ -106,6 +106,55 @@ def _fill_small_clients(held: list[list[Indices]], minimum: int) -> None:
         sizes[donor] -= moved
 
 
+def partition_sized(
+    labels: Tensor, clients: int, rng: np.random.Generator, sizes: tuple[float, ...] = (), alpha: float = 1.0
+) -> Parts:
+    """Give clients samples in proportion to given sizes, such as those of the hospitals in a consortium.
+
+    Each client draws the shares of its classes from a Dirichlet distribution, and what a class lacks it takes from the
+    others. Small clients choose first, so the largest one holds what is left and is close to the whole.
+
+    Args:
+        sizes: one number per client; only their ratios matter.
+        alpha: concentration of the Dirichlet distribution; the lower, the fewer classes a client has.
+    """
+    _check_dirichlet(len(labels), clients, alpha, minimum=1)
+    counts = _scale_sizes(sizes, clients, len(labels))
+    pools = [rng.permutation(indices) for indices in _group_by_value(labels)]
+    parts: list[Indices] = [np.empty(0, np.int64)] * clients
+    for client in np.argsort(counts, kind="stable"):
+        available = np.array([len(pool) for pool in pools])
+        taken = _take_sizes(rng.dirichlet(np.full(len(pools), alpha)), int(counts[client]), available)
+        parts[client] = np.concatenate([pool[:count] for pool, count in zip(pools, taken, strict=True)])
+        pools = [pool[count:] for pool, count in zip(pools, taken, strict=True)]
+    return _sort_parts(parts)
+
+
+def _scale_sizes(sizes: Sequence[float], clients: int, samples: int) -> Indices:
+    """Return whole numbers of samples in proportion to sizes, at least one each, which sum to all samples."""
+    if len(sizes) != clients:
+        raise SettingError(f"data.sizes has {len(sizes)} numbers, expected one for each of data.clients = {clients}")
+    for size in sizes:
+        if not 0 < size < np.inf:
+            raise SettingError(f"data.sizes must be positive and finite, got {size}")
+    shares = np.array(sizes, np.float64) / max(sizes)  # first, or the sum of huge sizes could overflow
+    exact = shares / shares.sum() * (samples - clients)
+    counts: Indices = exact.astype(np.int64)
+    by_remainder = np.argsort(counts - exact, kind="stable")
+    counts[by_remainder[: samples - clients - int(counts.sum())]] += 1
+    counts += 1
+    return counts
+
+
+def _take_sizes(shares: npt.NDArray[np.float64], count: int, available: Indices) -> Indices:
+    """Return how many samples of each class a client takes: by its shares, then from the fullest classes."""
+    taken = np.minimum((shares * count).astype(np.int64), available)
+    while (missing := count - int(taken.sum())) > 0:
+        fullest = int((available - taken).argmax())
+        taken[fullest] += min(missing, available[fullest] - taken[fullest])
+    return taken
+
+
 def partition_pathological(
     labels: Tensor, clients: int, rng: np.random.Generator, classes_per_client: int = 2
 ) -> Parts:
@@ -175,6 +224,7 @@ PARTITIONS: Registry[Callable[..., Parts]] = Registry(
         "iid": partition_iid,
         "niid-bench": partition_niid_bench,
         "dirichlet-plain": partition_dirichlet_plain,
+        "sized": partition_sized,
         "pathological": partition_pathological,
         "natural": partition_natural,
         "merged": partition_merged,

@@ -129,9 +129,9 @@ def test_a_round_is_logged_for_information_and_an_alert_as_a_warning(caplog: pyt
     ]
 
 
-@pytest.mark.parametrize("patience", [0, -1, "3"])
-def test_patience_is_a_positive_number(patience: Any) -> None:
-    with pytest.raises(SettingError, match="patience must be a positive number"):
+@pytest.mark.parametrize("patience", [0, -1, "3", 2.5, True, None])
+def test_patience_is_a_whole_number(patience: Any) -> None:
+    with pytest.raises(SettingError, match="patience must be a whole number from 1, got"):
         Guard(patience=patience)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from logging import INFO, WARNING, getLogger
 
-from snowball.errors import SnowballError
+from snowball.errors import SettingError, SnowballError
 from snowball.guard.alerts.events import Event, Listener, Streaks, find_events
 from snowball.guard.reply import describe_error
 from snowball.records.audit import JudgedRound
@@ -29,6 +29,8 @@ class Alerts:
     """
 
     def __init__(self, listeners: Sequence[Listener] = (), patience: int = 3) -> None:
+        if type(patience) is not int or patience < 1:
+            raise SettingError(f"patience must be a whole number from 1, got {ascii(patience)[:60]}")
         self.listeners, self.patience = tuple(listeners), patience
         self.streaks: Streaks = {}
 
