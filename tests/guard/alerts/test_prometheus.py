@@ -66,6 +66,14 @@ def test_the_file_has_the_counts_of_all_rounds_and_the_numbers_of_the_last(tmp_p
     assert "snowball_clarity_ratio" not in found
 
 
+def test_the_turnout_counts_valid_replies_of_those_who_may_reply(tmp_path: Path) -> None:
+    path = tmp_path / "snowball.prom"
+    deny = {"client": "x", "rule": "deny", "reason": "", "by": "", "until": None}
+    entry = accuse(1, ["m"], ["a"], asked=["a", "b", "c", "m", "x"], dropped=[drop("b"), drop("x", "denied")])
+    report(PrometheusFile(path), entry | {"silent": ["c"], "decisions": [deny]})
+    assert parse(path.read_text(encoding="utf-8"))["snowball_turnout_ratio"] == {(): 0.5}
+
+
 def test_a_turnout_that_is_not_known_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "snowball.prom"
     report(PrometheusFile(path), accuse(1, [], ["a"], asked=["a"], clarity=0.5), accuse(2, [], ["a"]))

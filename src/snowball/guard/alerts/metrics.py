@@ -110,11 +110,17 @@ class RoundMetrics:
 
 def measure_round(entry: JudgedRound, results: dict[str, Result]) -> dict[str, float | None]:
     """Return the numbers of a round by metric; None for what is not known."""
-    valid = sum(result in ANSWERED for result in results.values())
     return {
         "snowball_round": entry["round"],
         "snowball_round_time_seconds": datetime.fromisoformat(entry["time"]).timestamp(),
         "snowball_judging_seconds": entry["seconds"],
-        "snowball_turnout_ratio": valid / len(entry["asked"]) if entry["asked"] else None,
+        "snowball_turnout_ratio": measure_turnout(entry, results),
         "snowball_clarity_ratio": entry["clarity"],
     }
+
+
+def measure_turnout(entry: JudgedRound, results: dict[str, Result]) -> float | None:
+    """Return the share of clients with a valid reply among those asked, without those whom a person denies."""
+    denied = {decision["client"] for decision in entry["decisions"] if decision["rule"] == "deny"}
+    expected = set(entry["asked"] or ()) - denied
+    return sum(results.get(client) in ANSWERED for client in expected) / len(expected) if expected else None
