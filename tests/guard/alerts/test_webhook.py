@@ -36,6 +36,14 @@ class Receiver(ThreadingHTTPServer):
         self.answers: list[int | str] = [200]
         self.released = Flag()
 
+    def wait_for_requests(self, count: int) -> None:
+        """Wait until there are as many requests, but not for ever."""
+        for _ in range(2000):
+            if len(self.requests) >= count:
+                return
+            Flag().wait(0.01)
+        pytest.fail(f"there are {len(self.requests)} requests, not {count}")
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/hooks/{SECRET}?token={SECRET}"
@@ -175,8 +183,7 @@ def test_a_slow_receiver_is_given_up(receiver: Receiver, make_hook: MakeHook, ca
     hook = make_hook(receiver.url, timeout=0.2, retries=0)
     hook(make_event(number=1))
     hook(make_event(number=2))
-    while len(receiver.requests) < 2:
-        Flag().wait(0.01)
+    receiver.wait_for_requests(2)
     hook.close()
     assert caplog.messages == ["The event kept of round 1 did not reach 127.0.0.1: TimeoutError"]
 
@@ -186,8 +193,7 @@ def test_an_answer_that_never_ends_is_not_read(receiver: Receiver, make_hook: Ma
     hook = make_hook(receiver.url)
     for number in (1, 2):
         hook(make_event(number=number))
-    while len(receiver.requests) < 2:
-        Flag().wait(0.01)
+    receiver.wait_for_requests(2)
     hook.close()
     assert not receiver.released.is_set()
 
@@ -199,8 +205,7 @@ def test_a_receiver_that_hangs_delays_no_round_and_later_events_are_dropped(
     receiver.answers = ["wait"]
     hook = make_hook(receiver.url, timeout=20, retries=0)
     hook(make_event(number=1))
-    while not receiver.requests:
-        Flag().wait(0.01)
+    receiver.wait_for_requests(1)
     hook(make_event(number=2))
     hook(make_event(number=3))
     with pytest.raises(RunError, match=r"127\.0\.0\.1 is too slow: 2 events wait, and this one is dropped"):

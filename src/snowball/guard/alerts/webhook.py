@@ -157,8 +157,8 @@ def split_address(address: str) -> SplitResult:
 
 
 def remove_login(address: SplitResult) -> str:
-    """Return an address without user and password, which urllib does not understand, and without a fragment."""
-    return address._replace(netloc=address.netloc.rpartition("@")[2], fragment="").geturl()
+    """Return an address without user and password, which urllib does not understand."""
+    return address._replace(netloc=address.netloc.rpartition("@")[2]).geturl()
 
 
 def make_headers(address: SplitResult) -> dict[str, str]:
