@@ -199,7 +199,7 @@ def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> No
     assert judgement.entry["reason"] == "there is no reply to judge: all dropped for error"
     assert (judgement.entry["answered"], judgement.entry["silent"]) == ([], [])
     assert judgement.entry["dropped"] == [{"client": "a", "reason": "error", "detail": "it broke"}]
-    assert "Round 1 keeps the old global model: there is no reply to judge" in caplog.text
+    assert "Round 1: the old global model stays: there is no reply to judge" in caplog.text
 
 
 def test_valid_replies_whose_average_overflows_keep_the_model() -> None:

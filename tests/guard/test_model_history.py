@@ -94,7 +94,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_full_disk_is_a_warning(
+def test_a_full_disk_is_an_alert(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_full_disk_is_a_warning(
     monkeypatch.setattr("snowball.records.files.os.fsync", fail)
     with caplog.at_level(logging.WARNING, "snowball"):
         run_rounds(Guard(FedAvg(), models=tmp_path, keep_models=2), 1)
-    assert "The model after round 1 is not in" in caplog.text
+    assert "Round 1: the global model is not saved" in caplog.text
     assert "No space left on device" in caplog.text
     assert list_names(tmp_path) == []
 

@@ -118,6 +118,17 @@ def test_a_name_does_not_lift_a_blacklist() -> None:
     assert state["blacklist"] == ["7", 5, ["x"]]
 
 
+def test_a_site_that_gets_a_name_stays_as_suspect_as_it_was(names: Path, tmp_path: Path) -> None:
+    alerts: list[Any] = []
+    for number in range(3):
+        write_names(names, {"1": "Ulm"} if number < 2 else {"1": "Neu-Ulm"})
+        guard = Guard(FedAvg(), names=names, listeners=alerts.append)
+        guard.load(tmp_path / "state")
+        guard(MODEL, [Reply("1", 20, {}), *make_replies(IDS)])
+        guard.save(tmp_path / "state")
+    assert [event.client for event in alerts if event.kind == "malformed"] == ["Neu-Ulm"]
+
+
 @pytest.mark.parametrize(
     ("before", "now", "renames"),
     [

@@ -36,7 +36,7 @@ def test_three_of_twenty_keep_the_model_and_say_why(defense: Any, caplog: pytest
     assert judgement.kept
     assert all(torch.equal(tensor, MODEL[name]) for name, tensor in judgement.tensors.items())
     assert judgement.entry["reason"].startswith("low turnout: 3 of 20 asked sent a valid reply, and 10 are needed")
-    assert "Round 1 keeps the old global model: low turnout: 3 of 20" in caplog.text
+    assert "Round 1: the old global model stays: low turnout: 3 of 20" in caplog.text
 
 
 def test_replies_that_are_not_valid_do_not_count() -> None:

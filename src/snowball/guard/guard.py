@@ -1,13 +1,14 @@
 """The guard of a federation: it validates, judges, keeps its round and the defense's state, and writes the audit."""
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from logging import getLogger
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
@@ -17,6 +18,8 @@ from snowball.defenses.history import rename_clients
 from snowball.defenses.ops import elect_everyone
 from snowball.errors import RunError, UpdateError
 from snowball.guard.admission import Admitted, admit_clients
+from snowball.guard.alerts import Alerts, Choice, build_listeners
+from snowball.guard.alerts.events import rename_streaks
 from snowball.guard.arguments import (
     list_asked,
     list_replies,
@@ -111,6 +114,8 @@ class Guard:
         models: the folder for the files of the last `keep_models` global models.
         on_other_state: "refuse" raises an error if the state to load is of another defense, or of a later version;
             "fresh" keeps its round and seed, and starts the defense's memory again.
+        listeners: get an event for every round and for every alert: functions, or names and settings of ready ones.
+        patience: the rounds in a row in which a client has to be suspect, or malformed, to be an alert.
     """
 
     def __init__(
@@ -132,6 +137,8 @@ class Guard:
         models: str | Path | None = None,
         keep_models: int = 0,
         on_other_state: OnOtherState = "refuse",
+        listeners: Choice | Iterable[Choice] = (),
+        patience: int = 3,
     ) -> None:
         refuse_bad_choices(
             {
@@ -158,6 +165,7 @@ class Guard:
         self.round = 0
         self.state: Mapping[str, Any] | None = None
         self.known_names: Names = {}
+        self.alerts = Alerts(build_listeners(listeners), patience)
 
     def __call__(
         self,
@@ -186,6 +194,7 @@ class Guard:
         failed: Iterable[Dropped] = (),
     ) -> Judgement:
         """Judge a round without writing to the audit; call `record` with the new global model afterwards."""
+        started = perf_counter()
         base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
         layout = Layout.from_tensors(select_parameters(base, self.buffers))
         self.round += 1
@@ -200,20 +209,19 @@ class Guard:
         valid, invalid = validate_replies(admitted.replies, base, admitted.asked, self.max_examples, unjudged)
         entry = self._open_entry(base, admitted, [reply.client for reply in valid], invalid)
         judgement = self._judge_or_keep(base, layout, valid, admitted, entry)
+        entry["seconds"] = round(perf_counter() - started, 3)
         averaged = tuple(admitted.ids[client] for client in judgement.averaged)
         examples = {admitted.ids[client]: count for client, count in judgement.examples.items()}
         return replace(judgement, averaged=averaged, examples=examples)
 
     def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
-        """Write the round's line with the hash of the new global model; warn if the file cannot be written."""
+        """Write the round's line with the hash of the new global model, and tell the listeners about the round."""
         tensors = {name: convert_to_tensor(tensor, name) for name, tensor in after.items()}
         entry: AuditEntry = {**judgement.entry, "model_after": hash_model(tensors)}
-        self.models.add(entry["round"], entry["model_after"], tensors)
-        try:
-            if self.log:
-                self.log.append(entry)
-        except Exception as error:  # the federation matters more than one line of its audit
-            logger.warning("Round %d is not in the audit: %s", entry["round"], error)
+        self._save(entry, "the global model", partial(self.models.add, entry["round"], entry["model_after"], tensors))
+        if self.log is not None:
+            self._save(entry, "its line of the audit", partial(self.log.append, entry))
+        self.alerts.report_round(entry)
         return entry
 
     def state_dict(self) -> dict[str, Any]:
@@ -240,6 +248,13 @@ class Guard:
             raise RunError(f"{path} cannot be used: {error}") from error
         return True
 
+    def _save(self, entry: JudgedRound, content: str, write: Callable[[], None]) -> None:
+        """Write a file of a round; one that cannot be written is an alert."""
+        try:
+            write()
+        except Exception as error:  # the federation matters more than its files
+            self.alerts.report_unsaved(entry, content, error)
+
     def _collect_state(self) -> GuardState:
         return GuardState(
             self.round,
@@ -250,6 +265,7 @@ class Guard:
             version("snowball-fl"),
             self.models.hashes,
             self.known_names,
+            self.alerts.streaks,
         )
 
     def _take_state(self, state: GuardState) -> None:
@@ -257,14 +273,16 @@ class Guard:
         if fitting is not state:
             logger.warning("%s starts with an empty memory after round %d", name_defense(self.defense), state.round)
         self.round, self.seed, self.state = fitting.round, fitting.seed, fitting.defense
-        self.models.hashes, self.known_names = fitting.models, fitting.names
+        self.models.hashes, self.known_names, self.alerts.streaks = fitting.models, fitting.names, fitting.streaks
 
     def _read_names(self) -> Names:
         """Return the operator's names; a site that gets a new one takes its history along."""
         if self.names is None:
             return {}
         before, self.known_names = self.known_names, self.names.read()
-        self.state = rename_clients(self.state, find_renames(before, self.known_names))
+        renames = find_renames(before, self.known_names)
+        self.state = rename_clients(self.state, renames)
+        self.alerts.streaks = rename_streaks(self.alerts.streaks, renames)
         return self.known_names
 
     def _open_entry(
@@ -295,6 +313,7 @@ class Guard:
             "decisions": [admitted.decisions[client] for client in sorted(admitted.decisions)],
             "ids": {name: client for name, client in sorted(admitted.ids.items()) if name != client},
             "facts": {},
+            "seconds": None,
             "model_before": hash_model(base),
         }
 
@@ -309,7 +328,6 @@ class Guard:
             return self._judge_valid(base, layout, valid, admitted.decisions, entry)
         except Exception as error:  # fail closed: whatever a defense raises, the federation goes on
             entry |= {"outcome": "kept", "reason": explain_failure(error)}
-            logger.warning("Round %d keeps the old global model: %s", self.round, entry["reason"])
             return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
     def _check_turnout(self, valid: int, admitted: Admitted, entry: JudgedRound) -> None:
@@ -321,7 +339,6 @@ class Guard:
             raise UpdateError(f"{fault}; low_turnout='aggregate' would average them")
         setting = "mode='monitor'" if self.mode == "monitor" else "low_turnout='aggregate'"
         entry["reason"] = f"{fault}; they are averaged all the same, because of {setting}"
-        logger.warning("Round %d: %s", self.round, entry["reason"])
 
     def _judge_valid(
         self,

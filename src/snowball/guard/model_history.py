@@ -5,7 +5,6 @@ A round that keeps the old model adds nothing, so the model after round N is the
 
 import json
 import re
-from logging import getLogger
 from pathlib import Path
 
 import torch
@@ -22,8 +21,6 @@ MAX_HASHES = 100
 
 FILE_NAME = re.compile(r"round-(\d{1,16})\.safetensors")
 
-logger = getLogger("snowball")
-
 
 class ModelHistory:
     """The hashes and files of the last global models.
@@ -39,16 +36,13 @@ class ModelHistory:
         self.hashes: list[tuple[int, str]] = []
 
     def add(self, round: int, digest: str, tensors: dict[str, Tensor]) -> None:
-        """Add the model after a round, unless it is the last one still; warn if its file cannot be written."""
+        """Add the model after a round, unless it is the last one still, and write its file."""
         if self.hashes and self.hashes[-1][1] == digest:
             return
         self.hashes = [*self.hashes, (round, digest)][-MAX_HASHES:]
-        try:
-            if self.folder is not None:
-                write_model(self.folder / f"round-{round:06}.safetensors", round, digest, tensors)
-                delete_oldest(self.folder, self.keep)
-        except Exception as error:  # the federation matters more than its files
-            logger.warning("The model after round %d is not in %s: %s", round, self.folder, error)
+        if self.folder is not None:
+            write_model(self.folder / f"round-{round:06}.safetensors", round, digest, tensors)
+            delete_oldest(self.folder, self.keep)
 
 
 def write_model(path: Path, round: int, digest: str, tensors: dict[str, Tensor]) -> None:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from snowball.defenses import Defense
 from snowball.errors import RunError
+from snowball.guard.alerts.events import Streaks, read_streaks
 from snowball.guard.audit_log import describe_settings
 from snowball.records.files import replace_non_finite, write_bytes
 from snowball.serialization import pack, unpack
@@ -38,6 +39,7 @@ class GuardState:
         version: of the package that wrote the state; empty likewise.
         models: (round, SHA-256) of the last global models, oldest first.
         names: the operator's names of clients, by the framework's ids, that the memory uses.
+        streaks: how many rounds in a row each client has been suspect or malformed.
     """
 
     round: int
@@ -48,6 +50,7 @@ class GuardState:
     version: str = ""
     models: list[tuple[int, str]] = field(default_factory=list)
     names: Mapping[str, str] = field(default_factory=dict)
+    streaks: Streaks = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the state as nested dicts and lists of tensors, numbers and strings."""
@@ -70,7 +73,9 @@ def parse_state(state: Any) -> GuardState:
     if not isinstance(names, Mapping) or not all(isinstance(text, str) for pair in names.items() for text in pair):
         raise RunError("this is not the state of a guard: its names are not texts")
     hashes = [(number, digest) for number, digest in models]
-    return GuardState(round, seed, defense, method, settings, written, hashes, names)
+    return GuardState(
+        round, seed, defense, method, settings, written, hashes, names, read_streaks(found.get("streaks"))
+    )
 
 
 def is_model_entry(entry: Any) -> bool:

@@ -57,6 +57,7 @@ class JudgedRound(TypedDict):
         ids: the framework's id of each client that has another name.
         facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that
             says what those left out are accused of.
+        seconds: how long the guard took to judge; None if it is not known.
         model_before: sha256 of the global model's tensors.
     """
 
@@ -81,6 +82,7 @@ class JudgedRound(TypedDict):
     decisions: list[Decision]
     ids: dict[str, str]
     facts: dict[str, Any]
+    seconds: float | None
     model_before: str
 
 
@@ -108,6 +110,9 @@ REASONS = {
 
 LOW_TURNOUT = "low turnout"
 """Starts the reason of a round that too few clients answered."""
+
+UNCLEAR_FROM = 0.8
+"""The clarity from which a round is unclear; from 1 on, somebody is accused."""
 
 MAX_ROUND = 1 << 53
 """The highest round: larger integers lose digits in programs that read JSON numbers as floats."""
@@ -168,6 +173,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "decisions": _are_decisions,
     "ids": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
     "facts": lambda value: isinstance(value, dict),
+    "seconds": lambda value: value is None or _is_number(value),
     "model_before": _is_text,
     "model_after": _is_text,
 }
@@ -182,6 +188,7 @@ LATER_FIELDS: dict[str, Any] = {
     "shares": {},
     "decisions": [],
     "ids": {},
+    "seconds": None,
 }
 """Fields that audits of earlier versions lack, and the value that stands for "not known"."""
 

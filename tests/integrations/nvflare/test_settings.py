@@ -38,6 +38,8 @@ CHOSEN: dict[str, Any] = {
     "models": "models",
     "keep_models": 4,
     "on_other_state": "fresh",
+    "listeners": {"webhook": {"url": "$NOT_SET_HERE", "kinds": ["kept"]}},
+    "patience": 4,
 }
 CONTROLLER = {**CHOSEN, "num_clients": 4, "num_rounds": 7, "start_round": 2, "timeout": 60, "persistor_id": "mine"}
 
@@ -115,6 +117,8 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
         ({"defense": "intersection", "settings": {"members": ["krum", "krun"]}}, "'krun' is not known; did you mean"),
         ({"defense": "intersection", "settings": {"members": ["krum", "ideal"]}}, "is told who is malicious"),
         ({"mode": "off"}, "mode is 'enforce' or 'monitor'"),
+        ({"listeners": {"webhok": {}}}, "'webhok' is not known; did you mean 'webhook'"),
+        ({"listeners": {"webhook": {}}}, "listeners.webhook.url is missing"),
         ({"min_elected": 0}, "min_elected must be a positive number, got 0"),
         ({"min_answers": 2}, "min_answers must be a share from 0 to 1, got 2"),
         ({"low_turnout": "ignore"}, "low_turnout is 'keep' or 'aggregate'"),

@@ -11,8 +11,9 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import make_defense
 from snowball.guard import Dropped, Guard, Judgement
+from snowball.guard.alerts import check_listeners
 from snowball.guard.arguments import refuse_bad_history
-from snowball.integrations._bookkeeping import finish_round, resume_guard
+from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
 from snowball.settings import require_known
@@ -33,6 +34,7 @@ GUARD_SETTINGS = (
     "min_answers",
     "low_turnout",
     "on_other_state",
+    "patience",
 )
 """Attributes of a component that are settings of its guard."""
 
@@ -43,7 +45,8 @@ GUARD_FILES = ("audit", "names", "decisions", "models")
 class GuardSession:
     """The guard of a component, which is made twice: where the job is written, to check the settings, and in its run.
 
-    Only the server has the files, so they are opened in the run. A relative path is inside the run's folder.
+    Only the server has the files and the listeners' ports, so they are opened in the run. A relative path is inside the
+    run's folder.
 
     Attributes:
         component: the aggregator or controller; it has the guard's settings as attributes, as NVFlare wants.
@@ -53,6 +56,7 @@ class GuardSession:
     def __init__(self, component: Any, rounds: int | None = None) -> None:
         self.component, self.rounds = component, rounds
         self.folder: Path | None = None
+        check_listeners(component.listeners)
         refuse_bad_history(component.models or None, component.keep_models)
         self.guard = self._build_guard({})
 
@@ -64,7 +68,7 @@ class GuardSession:
         files: dict[str, Any] = {name: folder / path for name, path in found.items() if path}
         if "models" in files:
             files["keep_models"] = self.component.keep_models
-        self.guard = self._build_guard(files)
+        self.guard = self._build_guard({**files, "listeners": self.component.listeners})
         state = self.component.state
         resume_guard(self.guard, folder / state if state else None, logger)
         if rounds is not None and self.guard.rounds is None:
@@ -94,7 +98,7 @@ class GuardSession:
         judgement = self.guard(base, replies, asked, [*failed, *unreadable])
         state = self.component.state
         path = self.folder / state if state and self.folder is not None else None
-        finish_round(self.guard, path, judgement.entry, logger)
+        save_state(self.guard, path, judgement.entry)
         return judgement
 
 

@@ -45,6 +45,8 @@ class GuardedAggregator(ModelAggregator):
         state: the file that keeps the guard's state; likewise, so the next run needs an absolute path.
         names, decisions: files that an operator edits on the server; likewise.
         models, keep_models: the folder and the number of the last global models; likewise.
+        listeners: names and settings, e.g. {"webhook": {"url": "$WEBHOOK"}}; they are built on the server.
+        patience: as in `Guard`.
     """
 
     def __init__(
@@ -67,13 +69,15 @@ class GuardedAggregator(ModelAggregator):
         models: str = "",
         keep_models: int = 0,
         on_other_state: OnOtherState = "refuse",
+        listeners: dict[str, Any] | Sequence[Any] = (),
+        patience: int = 3,
     ) -> None:
         super().__init__()
         self.defense, self.settings, self.mode = defense, settings, mode
         self.min_elected, self.max_examples, self.rounds = min_elected, max_examples, rounds
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
         self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
-        self.on_other_state = on_other_state
+        self.on_other_state, self.listeners, self.patience = on_other_state, listeners, patience
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
         self.guard_session = GuardSession(self, rounds)
         self.model_format: ModelFormat | None = None

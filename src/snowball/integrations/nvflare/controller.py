@@ -27,7 +27,8 @@ class GuardedFedAvg(BaseFedAvg):
         num_clients, num_rounds, start_round, persistor_id: as in NVFlare's FedAvg.
         timeout: seconds to wait for a round's results; zero waits for all.
         defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
-        max_share, min_answers, low_turnout, names, decisions, models, keep_models, on_other_state: likewise.
+        max_share, min_answers, low_turnout, names, decisions, models, keep_models, on_other_state, listeners,
+            patience: likewise.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class GuardedFedAvg(BaseFedAvg):
         models: str = "",
         keep_models: int = 0,
         on_other_state: OnOtherState = "refuse",
+        listeners: dict[str, Any] | Sequence[Any] = (),
+        patience: int = 3,
     ) -> None:
         super().__init__(
             num_clients=num_clients,
@@ -66,7 +69,7 @@ class GuardedFedAvg(BaseFedAvg):
         self.min_elected, self.max_examples = min_elected, max_examples
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
         self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
-        self.on_other_state = on_other_state
+        self.on_other_state, self.listeners, self.patience = on_other_state, listeners, patience
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
         self.guard_session = GuardSession(self)
         self.failures: dict[str, str] = {}
