@@ -9,8 +9,8 @@ from typing import Any
 from snowball.records.presets import describe_presets, read_preset
 from snowball.records.run import RunFolder, RunInfo
 from snowball.records.sweep import COORDINATES
-from snowball.report.audit import escape_text
 from snowball.report.data import COMPLETE
+from snowball.report.escaping import escape_text
 from snowball.report.prose import join_names
 from snowball.report.runs import ABSENT, read_setting_name
 from snowball.settings import flatten_settings
