@@ -465,6 +465,61 @@ def test_an_audit_page_to_the_standard_output_is_alone_there(call: Call, tmp_pat
     assert errors.startswith("Nobody is suspect.")
 
 
+def test_an_audit_answers_why_and_lists_who_went_into_each_model(call: Call, tmp_path: Path) -> None:
+    facts = {"suspicion": {"Aachen": 9.31, "Bonn": 1.02}, "charge": "leans to class 1"}
+    judged = {"version": "1", "defense": "snowball-plus", "ids": {"Aachen": "12345678901234567890"}}
+    out = {"elected": ["Bonn"], "left_out": ["Aachen"], "suspects": ["Aachen"], "averaged": ["Bonn"], "facts": facts}
+    both = {"elected": ["Aachen", "Bonn"], "averaged": ["Aachen", "Bonn"], "shares": {"Aachen": 0.25, "Bonn": 0.75}}
+    models = [{"model_before": before * 64, "model_after": after * 64} for before, after in ("ab", "bc")]
+    audit = audit_of(tmp_path / "audit.jsonl", {**judged, **out, **models[0]}, {**judged, **both, **models[1]})
+    assert call("audit", audit)[1].startswith("Aachen has been suspect since round 1, in 1 of 2 rounds.\n")
+    assert json.loads(call("audit", audit, "--json")[1])["suspects"] == ["Aachen"]
+    code, output, _ = call("audit", audit, "--client", "12345678901234567890", "--round", "1")
+    assert (code, output) == (
+        0,
+        "Aachen (12345678901234567890) was suspect in round 1 and left out: leans to class 1. It had suspicion 9.31, "
+        "the elected had 1.02; higher is worse (the sum of all traces of a backdoor in the update).\n",
+    )
+    found = json.loads(call("audit", audit, "--client", "Aachen", "--round", "1", "--json")[1])
+    assert (found["state"], found["findings"][0]["worse"], found["ballots"]) == ("suspect", "higher", [])
+    assert call("audit", audit, "--since", "2")[1].splitlines() == [
+        f"The model before round 2 is {'b' * 64}.",
+        "round 2: bbbbbbbbbbbb to cccccccccccc, with Aachen 25 %, Bonn 75 %",
+    ]
+    assert call("audit", audit, "--since", "1", "--client", "Aachen")[1].splitlines() == [
+        "Aachen (12345678901234567890) went into the model in 1 round since round 1. "
+        f"The last model without it is the one after round 1: {'b' * 64}.",
+        "round 2: bbbbbbbbbbbb to cccccccccccc, with Aachen 25 %",
+    ]
+    (change,) = json.loads(call("audit", audit, "--since", "2", "--json")[1])
+    assert change["contributors"] == both["shares"]
+    rollback = json.loads(call("audit", audit, "--since", "1", "--client", "Aachen", "--json")[1])
+    assert (rollback["clean_model"], rollback["current"]) == ("b" * 64, False)
+    unknown = "snowball: round 7 is not in this audit, which has rounds 1 to 2; did you mean 2?"
+    assert fault(call, "audit", audit, "--client", "Aachen", "--round", "7") == unknown
+    assert fault(call, "audit", audit, "--since", "7") == unknown
+    alone = "snowball: --round needs --client, and cannot be used with --since"
+    assert fault(call, "audit", audit, "--round", "1") == alone
+    assert fault(call, "audit", audit, "--round", "1", "--client", "Aachen", "--since", "1") == alone
+
+
+@pytest.mark.parametrize("width", [50, 80, 139, 140, 250])
+def test_names_and_ids_are_whole_in_terminals_of_any_width(
+    width: int, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    identity, long = "12345678901234567890", "Universitätsklinikum-" * 2 + "Gießen-und-Marburg"
+    assert len(long) == 60
+    rounds = [{"elected": [long, "a"], "version": "1", "ids": {"a": identity}} for _ in range(3)]
+    audit = audit_of(tmp_path / "audit.jsonl", *rounds)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output = call("audit", audit)[1]
+    assert f"({identity})" in output
+    cells = [line.split("│")[1].strip() for line in output.splitlines() if line.startswith("│")]
+    assert long in "".join(cells)
+    assert "…" not in output
+
+
 def test_a_bad_audit_is_one_line_and_exit_code_2(call: Call, tmp_path: Path) -> None:
     assert "there is no audit in" in fault(call, "audit", tmp_path / "nothing")
     audit = audit_of(tmp_path / "audit.jsonl", {}, {"mode": "\x1b[2J"})

@@ -131,4 +131,4 @@ def show_contributions(audit: "Audit", since: int, text: str | None, as_json: bo
         return
     typer.echo(write_rollback(rollback, client.label, since) if client and rollback else write_start(rounds))
     for each in rounds:
-        typer.echo(write_contribution(each, client and client.client))
+        typer.echo(write_contribution(each, rollback.client if rollback else None))

@@ -256,7 +256,7 @@ def test_the_data_has_every_mark_of_the_grid(five: Audit) -> None:
     assert data["rounds"][0]["facts"] == {"votes": [3.25, 9, 12.5], "score": [4, 9, 0.5]}
     assert data["rounds"][0]["ranges"] == {"votes": [9, 12.5], "score": [0.5, 0.5]}
     assert data["rounds"][3]["states"] == {"unjudged": [1, 3, 0]}
-    assert data["rounds"][3]["kept"] == "ValueError: no idea"
+    assert data["rounds"][3]["reason"] == "; the old model was kept: ValueError: no idea"
     assert data["rounds"][4]["states"] == {"elected": [3], "malformed": [0], "failed": [1]}
     assert data["rounds"][4]["dropped"][0] == [0, "norm", "its update is 1e30 long"]
 
@@ -271,7 +271,7 @@ def test_names_cannot_become_code(make_entry: Make, tmp_path: Path) -> None:
     assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
     assert "\u2028" not in page
     assert "\x1b" not in page
-    assert json.loads(outline.scripts[0])["clients"] == ["\\ud800", escape_text(HOSTILE)]
+    assert json.loads(outline.scripts[0])["clients"] == ["\\ud800", escape_text(HOSTILE, 100)]
 
 
 def test_the_script_never_parses_data_as_markup() -> None:

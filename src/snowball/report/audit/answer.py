@@ -15,7 +15,7 @@ from snowball.report.audit.facts import (
     read_charge,
     read_number,
 )
-from snowball.report.audit.history import describe_decision
+from snowball.report.audit.history import add_reason, describe_decision
 from snowball.report.audit.prose import MAX_LINE_CHARS
 from snowball.report.audit.states import (
     JUDGED_STATES,
@@ -23,7 +23,6 @@ from snowball.report.audit.states import (
     classify_clients,
     find_decision,
     find_faults,
-    is_kept,
 )
 from snowball.report.audit.summary import Audit
 from snowball.report.escaping import escape_text
@@ -33,7 +32,7 @@ SENTENCES = {
     "not_needed": "{who} was not needed {when}{exception}: {defense} elected {elected} and does not accuse the others",
     "left_out": "{who} was left out {when}{exception}{charge}; this audit does not say whether on evidence",
     "elected": "{who} was elected {when}{share}",
-    "probation": "{who} was on probation {when} ({decided}): the defense {chose} it, and it was not averaged",
+    "probation": "{who} was on probation {when} ({decided}): the defense {chose} it, and it was {averaged}",
     "denied": "{who} was denied {when} ({decided}), so its reply was dropped",
     "malformed": "{who} sent a malformed reply {when}: {faults}",
     "failed": "{who} failed {when}: {faults}",
@@ -107,7 +106,7 @@ def explain_round(audit: Audit, text: str, round: int) -> Answer:
     judged = state in JUDGED_STATES
     findings = list_findings(entry, client.client, state in LEFT_OUT_STATES) if judged else []
     ballots = read_ballots(entry) if judged else []
-    first = _tell_what_happened(entry, client, state, ballots) + _add_kept(entry)
+    first = _tell_what_happened(entry, client, state, ballots) + escape_text(add_reason(entry), MAX_LINE_CHARS)
     second = _give_reason(state, findings)
     return Answer(
         client=client.client,
@@ -173,6 +172,7 @@ def _tell_what_happened(entry: AuditEntry, client: Client, state: str | None, ba
         share=_say_share(entry, name),
         decided=describe_decision(decision) if decision else "the audit does not say by whom",
         chose="elected" if name in entry["elected"] else "did not elect",
+        averaged="averaged" if name in entry["averaged"] else "not averaged",
         faults=_list_faults(entry, name),
     )
 
@@ -203,11 +203,6 @@ def _say_averaged(entry: AuditEntry, client: str) -> str:
 def _say_share(entry: AuditEntry, client: str) -> str:
     share = entry["shares"].get(client)
     return "" if share is None else f" and made up {100 * share:.3g} % of the average"
-
-
-def _add_kept(entry: AuditEntry) -> str:
-    why = escape_text(entry["reason"] or "no reason is given", MAX_LINE_CHARS)
-    return f"; the old model was kept: {why}" if is_kept(entry) else ""
 
 
 def _give_reason(state: str | None, findings: list[Finding]) -> str:

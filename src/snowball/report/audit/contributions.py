@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from snowball.records.audit import AuditEntry
+from snowball.report.audit.names import write_name
 from snowball.report.audit.prose import MAX_LINE_CHARS
 from snowball.report.audit.states import is_kept
 from snowball.report.audit.summary import Audit
@@ -107,7 +108,7 @@ def write_contribution(each: Contribution, only: str | None = None) -> str:
         )
     named = each.contributors if only is None else {only: each.contributors.get(only)}
     parts = [
-        f"{escape_text(client)}{'' if share is None else f' {100 * share:.3g} %'}" for client, share in named.items()
+        f"{write_name(client)}{'' if share is None else f' {100 * share:.3g} %'}" for client, share in named.items()
     ]
     return f"round {each.round}: {before} to {after}, with {', '.join(parts) or 'nobody'}"
 

@@ -85,7 +85,7 @@ def describe_moment(entry: AuditEntry, client: str, state: str) -> str:
     """Describe in words what happened to a client in a round."""
     words, decision = STATES[state], find_decision(entry, client)
     if state == "denied" and decision:
-        return f"{words}{_add_decision(decision)}{_add_kept(entry)}"
+        return f"{words}{_add_decision(decision)}{add_reason(entry)}"
     if state in ("suspect", "left_out") and (charge := read_charge(entry)):
         words = f"{words}: {charge}"
     if state in LEFT_OUT_STATES and client in entry["averaged"]:
@@ -94,15 +94,18 @@ def describe_moment(entry: AuditEntry, client: str, state: str) -> str:
         f"{escape_text(fault['reason'])}: {fault['detail'] or ABSENT}" for fault in find_faults(entry, client)
     )
     more = f", {faults}" if state in DROPPED_STATES else f"; a reply was dropped, {faults}"
-    return f"{words}{more if faults else ''}{_add_decision(decision)}{_add_kept(entry)}"
+    return f"{words}{more if faults else ''}{_add_decision(decision)}{add_reason(entry)}"
 
 
 def _add_decision(decision: Decision | None) -> str:
     return f"; {describe_decision(decision)}" if decision else ""
 
 
-def _add_kept(entry: AuditEntry) -> str:
-    return f"; the old model was kept: {entry['reason'] or ABSENT}" if is_kept(entry) else ""
+def add_reason(entry: AuditEntry) -> str:
+    """Say why the old model was kept, or what else was wrong with the round."""
+    if is_kept(entry):
+        return f"; the old model was kept: {entry['reason'] or ABSENT}"
+    return f"; {entry['reason']}" if entry["reason"] else ""
 
 
 def describe_decision(decision: Decision) -> str:

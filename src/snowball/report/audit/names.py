@@ -9,11 +9,14 @@ from snowball.records.audit import AuditEntry
 from snowball.registry import suggest_name
 from snowball.report.escaping import escape_text
 
+MAX_CLIENT_CHARS = 100
+"""The most characters of a client's name or id that are shown: a guard takes no longer ones from an operator."""
+
 LISTS = ("asked", "answered", "silent", "elected", "left_out", "suspects", "averaged")
 
 
 def unify_names(entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
-    """Return the rounds with the operator's names also where a client was not named yet, but listed by its id."""
+    """Return the rounds with the operator's names also where a client was still listed by its id."""
     names = {id: name for entry in entries for name, id in entry["ids"].items() if id != name}
     if not names:
         return entries
@@ -52,13 +55,18 @@ def find_client(text: str, clients: Collection[str], ids: Mapping[str, Collectio
     if text in clients:
         return text
     by_id = {id: client for client, own in ids.items() for id in own}
-    shown = {escape_text(client): client for client in clients}
+    shown = {write_name(client): client for client in clients}
     if found := by_id.get(text) or shown.get(text):
         return found
-    near = suggest_name(text, [*shown, *map(escape_text, by_id)])
-    raise SettingError(f"{escape_text(text)!r} is not a client of this audit, which has {len(clients)}{near}")
+    near = suggest_name(text, [*shown, *map(write_name, by_id)])
+    raise SettingError(f"{write_name(text)!r} is not a client of this audit, which has {len(clients)}{near}")
+
+
+def write_name(client: str) -> str:
+    """Write a client's name or id, whole unless it is very long, so that it can be copied."""
+    return escape_text(client, MAX_CLIENT_CHARS)
 
 
 def write_client(client: str, ids: Sequence[str]) -> str:
     """Write a client's name with its id, the latest if it had several."""
-    return f"{escape_text(client)} ({escape_text(ids[-1])})" if ids else escape_text(client)
+    return f"{write_name(client)} ({write_name(ids[-1])})" if ids else write_name(client)

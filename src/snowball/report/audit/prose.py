@@ -1,9 +1,10 @@
 """An audit in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from snowball.report.audit.clients import STANDINGS, Client
 from snowball.report.audit.history import Moment, describe_decision
+from snowball.report.audit.names import write_name
 from snowball.report.audit.setups import describe_changes, describe_setup
 from snowball.report.audit.states import REPLY_STATES, STATES, knows_suspects
 from snowball.report.audit.summary import RECENT_ROUNDS, Audit
@@ -38,7 +39,7 @@ def _write_suspicion(client: Client, verb: str) -> str:
     found = client.suspicion
     assert found
     return (
-        f"{escape_text(client.client)}{verb} since round {found.first}, "
+        f"{write_name(client.client)}{verb} since round {found.first}, "
         f"in {found.suspect} of {_count_noun(found.judged, 'round')}"
     )
 
@@ -81,16 +82,23 @@ def _write_clarity(audit: Audit) -> str:
 
 
 def _write_outcomes(audit: Audit) -> str:
-    kept = audit.kept
-    total, count = len(audit.entries), sum(kept.values())
-    reasons = [f"{escape_text(reason, MAX_LINE_CHARS)} ({_count_noun(each, 'round')})" for reason, each in kept.items()]
-    because = f": {join_names(reasons)}" if reasons else ""
-    return f"{_count_noun(total - count, 'round')} aggregated, {count} kept the old model{because}."
+    kept = sum(audit.kept.values())
+    because = f": {_list_reasons(audit.kept)}" if kept else ""
+    remarks = f" Remarks: {_list_reasons(audit.remarks)}." if audit.remarks else ""
+    rounds = _count_noun(len(audit.entries) - kept, "round")
+    return f"{rounds} aggregated, {kept} kept the old model{because}.{remarks}"
+
+
+def _list_reasons(reasons: Mapping[str, int]) -> str:
+    counted = [
+        f"{escape_text(each, MAX_LINE_CHARS)} ({_count_noun(count, 'round')})" for each, count in reasons.items()
+    ]
+    return join_names(counted)
 
 
 def _write_malformed(audit: Audit) -> str:
     found = [client for client in audit.clients if client.rounds.get("malformed")]
-    names = [f"{escape_text(client.client)} ({write_malformed(client)})" for client in found]
+    names = [f"{write_name(client.client)} ({write_malformed(client)})" for client in found]
     return f"Sent malformed replies: {join_names(names)}." if names else ""
 
 
@@ -102,14 +110,14 @@ def write_malformed(client: Client) -> str:
 
 def _write_cleared(audit: Audit) -> str:
     found = [client for client in audit.clients if client.suspicion and not client.suspicion.stands]
-    names = [f"{escape_text(each.client)} (last in round {each.suspicion.last})" for each in found if each.suspicion]
+    names = [f"{write_name(each.client)} (last in round {each.suspicion.last})" for each in found if each.suspicion]
     return f"No longer suspect: {join_names(names)}." if names else ""
 
 
 def _write_decisions(audit: Audit) -> str:
     found = [client for client in audit.clients if client.decision]
     names = [
-        f"{escape_text(client.client)} is {describe_decision(client.decision)}" for client in found if client.decision
+        f"{write_name(client.client)} is {describe_decision(client.decision)}" for client in found if client.decision
     ]
     return f"Decisions of people: {'; '.join(names[:MAX_NAMES])}." if names else ""
 
@@ -117,12 +125,13 @@ def _write_decisions(audit: Audit) -> str:
 def _write_often(audit: Audit) -> str:
     found = [client for client in audit.clients if client.standing == "often"]
     names = [
-        f"{escape_text(each.client)} ({each.passed_over} rounds, about {each.fair_share:.0f} by chance)"
+        f"{write_name(each.client)} ({each.passed_over} rounds, about {each.fair_share:.0f} by chance)"
         for each in found
     ]
     if not names:
         return ""
-    return f"Left out far more often than others: {join_names(names)}. Unusual data are enough for that."
+    remark = "That is no evidence of an attack: unusual data are enough for it."
+    return f"Left out far more often than others: {join_names(names)}. {remark}"
 
 
 def _write_unknown(audit: Audit) -> str:

@@ -46,6 +46,12 @@ class Audit:
         return dict(Counter(entry["reason"] or ABSENT for entry in self.entries if is_kept(entry)).most_common())
 
     @property
+    def remarks(self) -> dict[str, int]:
+        """What was wrong in rounds that were aggregated all the same, each with its number of rounds."""
+        reasons = (entry["reason"] for entry in self.entries if not is_kept(entry))
+        return dict(Counter(reason for reason in reasons if reason).most_common())
+
+    @property
     def monitored(self) -> int:
         """The number of rounds in monitor mode."""
         return sum(entry["mode"] == "monitor" for entry in self.entries)
@@ -89,6 +95,7 @@ class Audit:
             "rounds": len(self.entries),
             "aggregated": len(self.entries) - sum(kept.values()),
             "kept": kept,
+            "remarks": self.remarks,
             "monitored": self.monitored,
             "restarts": self.restarts,
             "suspects": [each.client for each in self.clients if each.standing == "suspect"],

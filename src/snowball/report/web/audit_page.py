@@ -15,7 +15,8 @@ from snowball.report.audit.facts import (
     read_charge,
     read_number,
 )
-from snowball.report.audit.history import describe_decision
+from snowball.report.audit.history import add_reason, describe_decision
+from snowball.report.audit.names import write_name
 from snowball.report.audit.prose import write_audit_headline, write_audit_prose
 from snowball.report.audit.setups import Setup, write_setting
 from snowball.report.audit.states import JUDGED_STATES, STATES, classify_clarity, classify_clients, is_kept
@@ -79,15 +80,8 @@ def _write_setup(setup: Setup) -> tuple[str, ...]:
 
 def _write_decision(each: DecidedRounds) -> tuple[str, ...]:
     own = each.decision
-    until = escape_text(own["until"] or "no end")
-    texts = (escape_text(own[field]) for field in ("client", "rule"))
-    return (
-        *texts,
-        escape_text(own["reason"], MAX_DETAIL_CHARS),
-        escape_text(own["by"]),
-        until,
-        f"{each.first} to {each.last}",
-    )
+    why, rounds = escape_text(own["reason"], MAX_DETAIL_CHARS), f"{each.first} to {each.last}"
+    return write_name(own["client"]), own["rule"], why, *map(escape_text, (own["by"], own["until"] or "no end", rounds))
 
 
 def _list_meanings(entries: Iterable[AuditEntry]) -> dict[str, str]:
@@ -101,7 +95,7 @@ def build_audit_payload(audit: Audit) -> dict[str, Any]:
     """Build the data for the page's script; clients are indices into the table."""
     indices = {client.client: index for index, client in enumerate(audit.clients)}
     return {
-        "clients": [escape_text(client) for client in indices],
+        "clients": [write_name(client) for client in indices],
         "labels": [client.label for client in audit.clients],
         "standings": [client.standing for client in audit.clients],
         "states": STATES,
@@ -121,7 +115,8 @@ def _build_round(entry: AuditEntry, indices: Mapping[str, int]) -> dict[str, Any
     return {
         "round": entry["round"],
         "time": escape_text(entry["time"]),
-        "kept": escape_text(entry["reason"] or "", MAX_DETAIL_CHARS) if is_kept(entry) else None,
+        "kept": is_kept(entry),
+        "reason": escape_text(add_reason(entry), MAX_DETAIL_CHARS),
         "clarity": round_numbers(entry["clarity"]),
         "clear": classify_clarity(entry),
         "charge": read_charge(entry),

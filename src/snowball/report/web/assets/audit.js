@@ -53,7 +53,7 @@
     const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((each) => each * wide >= 44) || 1000;
     rounds.forEach((entry, column) => {
       const x = column * wide;
-      if (entry.kept !== null) kept.push(`M${x} ${top}h${wide}v${height - top}h${-wide}z`);
+      if (entry.kept) kept.push(`M${x} ${top}h${wide}v${height - top}h${-wide}z`);
       if (column === 0 || entry.round % step === 0) marks.push(drawn("text", { x: x + 1, y: 15 }, String(entry.round)));
       if (entry.clear) clarity[entry.clear].push(`M${x + 1} ${top - 2}v${-bars[entry.clear]}h${wide - 2}v${bars[entry.clear]}z`);
       for (const [place] of entry.decisions) decided.push(`M${x} ${top + place * tall + tall - 1}h${wide}`);
@@ -92,13 +92,12 @@
 
   function words(entry, client, state) {
     const decision = entry.decisions.filter(([place]) => place === client).map(([, said]) => `; ${said}`).join("");
-    const kept = entry.kept === null ? "" : `; the old model was kept: ${entry.kept || "–"}`;
-    if (state === "denied" && decision) return `${states[state]}${decision}${kept}`;
+    if (state === "denied" && decision) return `${states[state]}${decision}${entry.reason}`;
     const charge = ["suspect", "left_out"].includes(state) && entry.charge ? `: ${entry.charge}` : "";
     const averaged = leftOut.includes(state) && entry.averaged.includes(client) ? "; averaged nevertheless" : "";
     const faults = entry.dropped.filter(([place]) => place === client).map(([, reason, detail]) => `${reason}: ${detail || "–"}`).join("; ");
     const more = ["malformed", "failed", "denied", "dropped"].includes(state) ? `, ${faults}` : `; a reply was dropped, ${faults}`;
-    return `${states[state]}${charge}${averaged}${faults ? more : ""}${decision}${kept}`;
+    return `${states[state]}${charge}${averaged}${faults ? more : ""}${decision}${entry.reason}`;
   }
 
   function ballotWords([name, said, clarity, bound, charged], client) {
