@@ -18,6 +18,7 @@ from snowball.report.audit.answer import explain_round
 from snowball.report.audit.contributions import find_rollback, list_contributions, write_contribution, write_rollback
 from snowball.report.audit.facts import MAX_CHARGE_CHARS, MAX_FACTS, find_elected_ranges, list_fact_names
 from snowball.report.audit.prose import write_audit_headline, write_audit_prose, write_client_line, write_moment_line
+from snowball.report.audit.states import STATES
 from snowball.report.audit.table import build_client_table, build_narrow_table
 from snowball.report.escaping import escape_text
 from snowball.report.web.audit_page import build_audit_payload
@@ -369,3 +370,41 @@ def test_a_thousand_rounds_of_fifty_clients_make_a_small_page_fast(make_entry: M
     write_audit(Audit(entries), tmp_path / "page.html")
     assert time.process_time() - start < 10
     assert (tmp_path / "page.html").stat().st_size < 5_000_000
+
+
+def test_the_page_shows_decisions_settings_clarity_ids_and_evidence(make_entry: Make, tmp_path: Path) -> None:
+    decision = {"client": "b", "rule": "deny", "reason": "stolen key", "by": "Ada", "until": None}
+    facts = {
+        "suspicion": {"a": 1.0},
+        "clusters": {"a": 1},
+        "words.x": "w",
+        "clarity.x": 2.0,
+        "charged.x": {"a": 1, "b": 0},
+    }
+    known = {"version": "0.9", "defense": "snowball-plus", "settings": {"remember": 512}, "ids": {"a": "1" * 20}}
+    out = {"left_out": ["a"], "suspects": ["a"], "elected": ["c"], "averaged": ["c"], "shares": {"c": 1.0}}
+    entries = [
+        make_entry(number, silent=["b"], decisions=[decision], clarity=1.5, facts=facts, **known, **out)
+        for number in (1, 2)
+    ]
+    audit = Audit([*entries, make_entry(3, **known)])
+    page = render(audit, tmp_path / "page.html")
+    assert f'<tr data-standing="suspect"><th scope="row">a ({"1" * 20})</th>' in page
+    assert "<td>deny</td><td>stolen key</td><td>Ada</td><td>no end</td><td>1 to 2</td>" in page
+    assert "<td>snowball-plus</td><td>0.9</td><td>enforce</td><td>remember = 512</td>" in page
+    assert "<dt>suspicion</dt><dd>the sum of all traces of a backdoor in the update; higher is worse</dd>" in page
+    assert "-1 is none</dd>" in page
+    first, _, last = build_audit_payload(audit)["rounds"]
+    index = {name: build_audit_payload(audit)["clients"].index(name) for name in "abc"}
+    assert first["ballots"] == [["x", "w", 2, None, [index["a"]]]]
+    assert (first["clarity"], first["clear"], last["clear"]) == (1.5, "charged", None)
+    assert first["shares"] == {index["c"]: 1}
+    assert first["decisions"] == [[index["b"], "denied by Ada: stolen key"]]
+
+
+def test_only_a_suspect_is_painted_in_the_colour_of_infected_updates() -> None:
+    css = (Path(__file__).parents[3] / "src/snowball/report/web/assets/audit.css").read_text(encoding="utf-8")
+    marks = dict(re.findall(r"^(?:svg )?\.([\w-]+) \{ (.*) \}$", css.replace(", svg .unjudged", ""), re.MULTILINE))
+    assert {name for name, style in marks.items() if "infected" in style} == {"suspect", "clarity-charged"}
+    assert set(STATES) - {"unjudged"} <= set(marks)
+    assert len({marks[state] for state in STATES if state in marks}) == len(STATES) - 1

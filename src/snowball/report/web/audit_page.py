@@ -7,6 +7,7 @@ from typing import Any
 
 from snowball.records.audit import REASONS, AuditEntry, Decision
 from snowball.report.audit.facts import (
+    DIRECTIONS,
     Ballot,
     find_elected_ranges,
     find_meaning,
@@ -88,7 +89,10 @@ def _list_meanings(entries: Iterable[AuditEntry]) -> dict[str, str]:
     """Return what the numbers in the histories mean, and which direction is bad."""
     names = dict.fromkeys(name for entry in entries for name in list_fact_names(entry))
     found = {name.partition(".")[0]: meaning for name in names if (meaning := find_meaning(name))}
-    return {name: f"{meaning.words}; {meaning.worse} is worse" for name, meaning in found.items()}
+    return {
+        name: f"{meaning.words}; {meaning.worse} is worse" if DIRECTIONS[meaning.worse] else meaning.words
+        for name, meaning in found.items()
+    }
 
 
 def build_audit_payload(audit: Audit) -> dict[str, Any]:
