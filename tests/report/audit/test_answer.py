@@ -112,7 +112,7 @@ PARTS: dict[str | None, tuple[dict[str, Any], str]] = {
     "dropped": (
         {"dropped": [{"client": "a", "reason": "not-asked", "detail": "nobody asked it"}]},
         "The reply of a was not counted in round 5: the client was not asked (nobody asked it). "
-        "It had no part in the new model, which is not a suspicion.",
+        "It had no part in the result, which is not a suspicion.",
     ),
     "unjudged": (
         {"answered": ["a"], "outcome": "kept", "reason": "3 of 8 answered"},
@@ -121,7 +121,7 @@ PARTS: dict[str | None, tuple[dict[str, Any], str]] = {
     ),
     "silent": (
         {"asked": ["a", "b"], "answered": ["b"], "silent": ["a"]},
-        "a was asked in round 5 and did not answer. It had no part in the new model, which is not a suspicion.",
+        "a was asked in round 5 and did not answer. It had no part in the result, which is not a suspicion.",
     ),
     "elected": (
         {"elected": ["a"], "averaged": ["a"], "shares": {"a": 0.125}, "facts": {"votes": {"a": 3}}},

@@ -48,9 +48,9 @@ CONSEQUENCES = {
     "malformed": "It was dropped before anything was judged: a fault of its reply, and not a suspicion",
     "failed": "It sent nothing that could be judged, which is not a suspicion",
     "denied": "That is a person's decision, whatever it sent",
-    "dropped": "It had no part in the new model, which is not a suspicion",
+    "dropped": "It had no part in the result, which is not a suspicion",
     "unjudged": "So this round has no evidence for or against it",
-    "silent": "It had no part in the new model, which is not a suspicion",
+    "silent": "It had no part in the result, which is not a suspicion",
 }
 """The second sentence about a client that was not judged."""
 
