@@ -139,12 +139,8 @@ WORDS = rf"{WORD}(; {WORD})*"
 """The charges that 20 clients can lead to."""
 
 
-@pytest.mark.parametrize(
-    ("mode", "start"), [("enforce", "left out: "), ("monitor", "would have been left out, but was averaged: ")]
-)
-def test_the_audit_says_in_words_why_an_attacker_was_left_out(
-    mode: Any, start: str, call: Call, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("mode", "end"), [("enforce", ""), ("monitor", "; averaged nevertheless")])
+def test_the_audit_says_in_words_why_an_attacker_was_left_out(mode: Any, end: str, call: Call, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     run_rounds(Guard(SnowballPlus(), mode, seed=3, audit=path), [SITES] * ROUNDS)
     charges = {entry["round"]: entry["facts"].get("charge") for entry in read_audit(path)}
@@ -153,11 +149,11 @@ def test_the_audit_says_in_words_why_an_attacker_was_left_out(
     lines = output.splitlines()[1:]
     assert (code, len(lines)) == (0, ROUNDS)
     for line in lines[-3:]:
-        assert re.fullmatch(rf"round \d: {start}{WORDS} \(suspicion \S+ against \S+ to \S+\)", line), line
+        assert re.fullmatch(rf"round \d: suspect: {WORDS}{end} \(suspicion \S+ against \S+ to \S+\)", line), line
 
     moments = json.loads(call("audit", path, "--client", ATTACKERS[0], "--json")[1])
-    out = [moment for moment in moments if moment["state"] == "left_out"]
-    assert [moment["words"] for moment in out] == [start + str(charges[moment["round"]]) for moment in out]
+    out = [moment for moment in moments if moment["state"] == "suspect"]
+    assert [moment["words"] for moment in out] == [f"suspect: {charges[moment['round']]}{end}" for moment in out]
 
     assert call("audit", path, "--html", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -184,7 +180,7 @@ def test_the_audit_names_the_class_that_a_crowd_leans_to(call: Call, tmp_path: P
         judged = guard(MODEL, replies)
     assert set(leaning) <= set(judged.entry["left_out"])
     line = call("audit", path, "--client", leaning[0])[1].splitlines()[-1]
-    assert re.search(rf"left out: .*leans to class {TARGET} with \d+ others", line), line
+    assert re.search(rf"suspect: .*leans to class {TARGET} with \d+ others", line), line
 
 
 def test_the_audit_says_of_whom_only_the_reputation_speaks(call: Call, tmp_path: Path) -> None:
@@ -194,4 +190,4 @@ def test_the_audit_says_of_whom_only_the_reputation_speaks(call: Call, tmp_path:
     quiet = guard(model, [make_reply(client, ROUNDS + 1, model, strength=0) for client in SITES])
     assert quiet.entry["left_out"] == ATTACKERS
     last = call("audit", path, "--client", ATTACKERS[0])[1].splitlines()[-1]
-    assert last == f"round {ROUNDS + 1}: left out: was accused in most of its recent rounds"
+    assert last == f"round {ROUNDS + 1}: suspect: was accused in most of its recent rounds"

@@ -56,7 +56,7 @@ def prepare_streams() -> None:
 
 def exit_with(sentence: str) -> NoReturn:
     """Print an error in one line and exit."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
 
     if len(sentence) > MAX_SENTENCE_CHARS:  # what is wrong comes first, and what to do last
         sentence = f"{sentence[: MAX_SENTENCE_CHARS // 2]}…{sentence[-MAX_SENTENCE_CHARS // 2 :]}"

@@ -37,7 +37,7 @@ def inspect_state(
 
 def show_state(state: "GuardState", as_json: bool) -> None:
     """Print a state without its secret seed and the defense's numbers."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
 
     if as_json:
         shown = {name: value for name, value in state.plain().items() if name not in ("seed", "defense")}

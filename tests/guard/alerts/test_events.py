@@ -11,7 +11,7 @@ from snowball.guard.alerts.events import (
     MAX_REASON_CHARS,
     MAX_STREAKS,
     RESULTS,
-    classify_clients,
+    classify_asked,
     extend_streaks,
     find_events,
     read_streaks,
@@ -114,24 +114,33 @@ def test_every_kind_but_the_round_is_an_alert() -> None:
 
 def test_a_client_has_one_result() -> None:
     entry = make_entry(
-        asked=["a", "b", "c", "d", "e", "f", "g"],
-        answered=["a", "b", "c", "d", "x"],
+        asked=["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"],
+        answered=["a", "b", "c", "d", "h", "i", "j", "x"],
         silent=["f"],
-        dropped=[drop("d"), drop("e", "error"), drop("x", "not-asked"), drop("g", "denied"), drop("a", "duplicate")],
-        elected=["a"],
-        left_out=["b", "c"],
-        suspects=["c"],
+        dropped=[
+            drop("d"),
+            drop("e", "error"),
+            drop("x", "not-asked"),
+            drop("g", "denied"),
+            drop("a", "duplicate"),
+            drop("h", "identity"),
+            drop("d", "duplicate"),
+        ],
+        elected=["a", "i"],
+        left_out=["b", "c", "j"],
+        suspects=["c", "j"],
+        decisions=[{"client": each, "rule": "probation", "reason": "new", "by": "me", "until": None} for each in "ij"],
     )
-    assert classify_clients(entry) == {
+    assert classify_asked(entry) == {
         "a": "elected", "b": "not_needed", "c": "suspect", "d": "malformed", "e": "failed", "f": "silent",
-        "g": "denied",
+        "g": "denied", "h": "dropped", "i": "probation", "j": "suspect",
     }  # fmt: skip
-    assert classify_clients(make_entry(answered=["a"])) == {"a": "unjudged"}
+    assert classify_asked(make_entry(answered=["a"])) == {"a": "unjudged"}
 
 
 @pytest.mark.parametrize("reason", sorted({*REASONS, "denied", "a reason of a later version"}))
 def test_every_reason_has_a_result(reason: str) -> None:
-    (result,) = classify_clients(make_entry(answered=["m"], dropped=[drop("m", reason)])).values()
+    (result,) = classify_asked(make_entry(answered=["m"], dropped=[drop("m", reason)])).values()
     assert result in RESULTS
 
 
@@ -163,7 +172,7 @@ def test_events_follow_the_rounds_whatever_the_clients_are_called(
     ]
     alerts = follow(entries, patience)
     for client in {each for entry in entries for each in entry["answered"]}:
-        history = [classify_clients(entry).get(client) for entry in entries]
+        history = [classify_asked(entry).get(client) for entry in entries]
         judged = [result for result in history if result in ("elected", "not_needed", "suspect")]
         streaks = "".join("s" if result == "suspect" else " " for result in judged).split()
         expected = sum(len(streak) >= patience for streak in streaks)

@@ -43,7 +43,7 @@ def test_the_file_has_the_counts_of_all_rounds_and_the_numbers_of_the_last(tmp_p
     path = tmp_path / "snowball.prom"
     report(
         PrometheusFile(path),
-        accuse(1, ["m"], ["a", "b"], asked=["m", "a", "b", "c"], clarity=1.5),
+        accuse(1, ["m"], ["a", "b"], asked=["m", "a", "b"], clarity=1.5),
         accuse(2, ["m"], ["a"], asked=["m", "a", "b", "c"], clarity=1.5, silent=["c"], dropped=[drop("b")]),
         make_entry(3, outcome="kept", reason="nobody is elected", asked=["m", "a"], silent=["m"], answered=["a"]),
     )

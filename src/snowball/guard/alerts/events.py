@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from snowball.records.audit import LOW_TURNOUT, UNCLEAR_FROM, JudgedRound, count_clients
+from snowball.records.states import classify_clients
 from snowball.records.text import escape_text
 
 Kind = Literal["round", "suspect", "malformed", "low-turnout", "kept", "unclear", "not-saved"]
@@ -29,26 +30,23 @@ MAX_ID_CHARS = 200
 MAX_REASON_CHARS = 300
 """Longest reason or charge in a message."""
 
-Result = Literal["elected", "not_needed", "suspect", "unjudged", "malformed", "failed", "denied", "silent"]
-
-RESULTS: dict[Result, str] = {
+RESULTS = {
     "elected": "its reply was elected",
     "not_needed": "its reply was left out without an accusation",
     "suspect": "its reply was left out on evidence",
+    "probation": "its reply was judged and not accused, but a person's decision keeps it out of the model",
     "unjudged": "its reply was valid, but the defense could not judge the round",
-    "malformed": "its reply was dropped",
+    "malformed": "its reply was dropped, because it was malformed",
     "failed": "it failed, or its reply could not be read",
-    "denied": "a person's decision kept its reply out",
+    "denied": "a person decided that its reply is not judged",
+    "dropped": "its reply was not counted, e.g. because its id is the name of another site",
     "silent": "it did not answer",
 }
 """The results of a round for one client and what each means; each client that was asked has one."""
 
-UNREADABLE, DENIED, NOT_ITS_OWN = "error", "denied", ("not-asked", "duplicate")
-"""Reasons for dropping a reply that do not mean that the client sent something malformed."""
-
-STREAK_ENDS: dict[Kind, frozenset[Result]] = {
-    "suspect": frozenset({"elected", "not_needed"}),
-    "malformed": frozenset({"elected", "not_needed", "suspect", "unjudged"}),
+STREAK_ENDS: dict[Kind, frozenset[str]] = {
+    "suspect": frozenset({"elected", "not_needed", "probation"}),
+    "malformed": frozenset({"elected", "not_needed", "suspect", "probation", "unjudged"}),
 }
 """The kinds of events that take several rounds in a row, and the results that end such a streak."""
 
@@ -84,7 +82,7 @@ Listener = Callable[[Event], object]
 
 def find_events(entry: JudgedRound, streaks: Streaks, patience: int) -> tuple[list[Event], Streaks]:
     """Return the events of a round, and the streaks after it; a streak is an event when it reaches `patience`."""
-    after = extend_streaks(classify_clients(entry), streaks)
+    after = extend_streaks(classify_asked(entry), streaks)
     messages = [*describe_round(entry), *describe_streaks(entry, streaks, after, patience)]
     number = entry["round"]
     return [Event(kind, number, client, f"Round {number}: {text}", entry) for kind, client, text in messages], after
@@ -125,36 +123,19 @@ def find_evidence(entry: JudgedRound, kind: Kind, client: str) -> str:
     return "; ".join(f"{fault['reason']}, {fault['detail']}" for fault in faults)
 
 
-def classify_clients(entry: JudgedRound) -> dict[str, Result]:
+def classify_asked(entry: JudgedRound) -> dict[str, str]:
     """Return the result of a round for each client that was asked, or that is in the entry if nobody knows."""
-    results: dict[str, Result] = {
-        **dict.fromkeys(entry["silent"], "silent"),
-        **dict.fromkeys(entry["answered"], "unjudged"),
-        **{fault["client"]: classify_reason(fault["reason"]) for fault in entry["dropped"] if is_own_fault(fault)},
-        **dict.fromkeys(entry["left_out"], "not_needed"),
-        **dict.fromkeys(entry["suspects"], "suspect"),
-        **dict.fromkeys(entry["elected"], "elected"),
-    }
+    results = classify_clients(entry)
     asked = results.keys() if entry["asked"] is None else set(entry["asked"])
     return {client: result for client, result in results.items() if client in asked}
 
 
-def is_own_fault(fault: Mapping[str, Any]) -> bool:
-    """Whether a dropped reply says something about its client: a second one, or one nobody asked for, does not."""
-    return fault["reason"] not in NOT_ITS_OWN
-
-
-def classify_reason(reason: str) -> Result:
-    """Return the result for a client whose reply was dropped for a reason."""
-    return "failed" if reason == UNREADABLE else "denied" if reason == DENIED else "malformed"
-
-
-def extend_streaks(results: Mapping[str, Result], streaks: Streaks) -> Streaks:
+def extend_streaks(results: Mapping[str, str], streaks: Streaks) -> Streaks:
     """Return the streaks after one more round."""
     return {kind: extend_streak(kind, results, streaks.get(kind, {})) for kind in STREAK_ENDS}
 
 
-def extend_streak(kind: Kind, results: Mapping[str, Result], counts: Mapping[str, int]) -> dict[str, int]:
+def extend_streak(kind: Kind, results: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, int]:
     """Return the streaks of one kind after one more round, the latest last."""
     resting = {client: count for client, count in counts.items() if results.get(client) not in STREAK_ENDS[kind]}
     grown = {client: counts.get(client, 0) + 1 for client, result in results.items() if result == kind}

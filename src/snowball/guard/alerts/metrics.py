@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from snowball.guard.alerts.events import KINDS, MAX_ID_CHARS, RESULTS, Event, Result, classify_clients
+from snowball.guard.alerts.events import KINDS, MAX_ID_CHARS, RESULTS, Event, classify_asked
 from snowball.records.audit import JudgedRound
 from snowball.records.text import escape_text
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OTHER_SITES = "(other)"
 """The label of all sites beyond the bound."""
 
-ANSWERED: tuple[Result, ...] = ("elected", "not_needed", "suspect", "unjudged")
+ANSWERED = ("elected", "not_needed", "suspect", "probation", "unjudged")
 """The results of clients whose reply was valid."""
 
 FEDERATION = "federation"
@@ -70,7 +70,7 @@ class RoundMetrics:
         """Count an event, and the clients of a round."""
         self.samples["snowball_events_total"][event.kind,] += 1
         if event.kind == "round":
-            results = classify_clients(event.entry)
+            results = classify_asked(event.entry)
             self.samples["snowball_rounds_total"][event.entry["outcome"],] += 1
             self._count_sites(results)
             for name, value in measure_round(event.entry, results).items():
@@ -83,7 +83,7 @@ class RoundMetrics:
         """Return the metrics; safe while another thread counts."""
         return self.families
 
-    def _count_sites(self, results: dict[str, Result]) -> None:
+    def _count_sites(self, results: dict[str, str]) -> None:
         counts = self.samples["snowball_site_rounds_total"]
         for client, result in results.items():
             site = self._find_label(client)
@@ -108,7 +108,7 @@ class RoundMetrics:
             yield family
 
 
-def measure_round(entry: JudgedRound, results: dict[str, Result]) -> dict[str, float | None]:
+def measure_round(entry: JudgedRound, results: dict[str, str]) -> dict[str, float | None]:
     """Return the numbers of a round by metric; None for what is not known."""
     return {
         "snowball_round": entry["round"],
@@ -119,7 +119,7 @@ def measure_round(entry: JudgedRound, results: dict[str, Result]) -> dict[str, f
     }
 
 
-def measure_turnout(entry: JudgedRound, results: dict[str, Result]) -> float | None:
+def measure_turnout(entry: JudgedRound, results: dict[str, str]) -> float | None:
     """Return the share of clients with a valid reply among those asked, without those whom a person denies."""
     denied = {decision["client"] for decision in entry["decisions"] if decision["rule"] == "deny"}
     expected = set(entry["asked"] or ()) - denied
