@@ -17,7 +17,7 @@ from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.audit import DroppedReply
-from snowball.updates import Differences, Layout, Updates, is_finite, refuse_broken, sum_squares
+from snowball.updates import Differences, Layout, Updates, allocate_rows, is_finite, refuse_broken, sum_squares
 
 NOT_FINITE = "not-finite"
 """The only reason to drop a client that a server finds in the numbers; a key of `snowball.records.audit.REASONS`."""
@@ -200,6 +200,8 @@ def describe_tensor(tensor: Tensor) -> str:
 
 def apply_verdict(verdict: Verdict, updates: Updates, base: Tensor, buffers: Buffers) -> tuple[Tensor, Buffers]:
     """Return the global row and buffers after a round."""
-    row, statistics = base + verdict.delta, updates.merge_buffers(verdict.elected, buffers)
+    row = allocate_rows((len(base),), torch.promote_types(base.dtype, verdict.delta.dtype))
+    torch.add(base, verdict.delta, out=row)
+    statistics = updates.merge_buffers(verdict.elected, buffers)
     refuse_broken([row, *statistics.values()])
     return row, statistics

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -65,7 +66,11 @@ class Layout:
 
     def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
         """Return a model's tensors as one row of the type in which rows are compared."""
-        return self.flatten(model).to(_choose_row_type(model))
+        self.check(model)
+        row = allocate_rows((self.width,), _choose_row_type(model))
+        for name, columns in self.columns.items():
+            row[columns] = model[name].reshape(-1)
+        return row
 
     def subtract(self, origin: Tensor, models: Iterable[Arrays], count: int) -> Tensor:
         """Return the (n, d) differences of `count` models from the model in a row."""
@@ -521,9 +526,9 @@ def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def sum_differences(origin: Tensor, rows: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Return the sum in float64 of the differences of rows from `origin`, in its type, with their weights."""
-    total = torch.zeros(len(origin), dtype=torch.float64)
+    total, change = torch.zeros(len(origin), dtype=torch.float64), torch.empty_like(origin)
     for row, weight in zip(rows, weights, strict=True):
-        total.add_(row.to(origin.dtype) - origin, alpha=weight)
+        total.add_(torch.sub(row.to(origin.dtype), origin, out=change), alpha=weight)
     return total
 
 
@@ -551,11 +556,21 @@ def centre_products(products: Tensor) -> Tensor:
     return products - means - means[:, None] + means.mean()
 
 
+@contextmanager
+def accept_read_only(values: Any) -> Iterator[None]:
+    """Silence torch's warning that an array is not writable, since nobody writes to it."""
+    if isinstance(values, Tensor) or (isinstance(values, np.ndarray) and values.flags.writeable):
+        yield  # changing filters takes longer than the conversion
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        yield
+
+
 def convert_to_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:
     """Return a value as a tensor of real numbers, sharing its memory if possible."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # we never write to it
+        with accept_read_only(values):
             tensor = torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UpdateError(f"{owner} cannot be read as numbers: {str(error).partition(chr(10))[0]}") from error
