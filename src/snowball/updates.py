@@ -94,7 +94,7 @@ class Layout:
 
         Numbers that are not finite are refused.
         """
-        trained = {name: tensor.to(model[name].dtype).clone() for name, tensor in self.split(row).items()}
+        trained = {name: tensor.to(model[name].dtype, copy=True) for name, tensor in self.split(row).items()}
         tensors = trained | buffers
         refuse_broken(list(tensors.values()))
         return {name: tensors[name] for name in model}
@@ -527,8 +527,10 @@ def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
 def sum_differences(origin: Tensor, rows: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Return the sum in float64 of the differences of rows from `origin`, in its type, with their weights."""
     total, change = torch.zeros(len(origin), dtype=torch.float64), torch.empty_like(origin)
+    own, out = origin.numpy(), change.numpy()
     for row, weight in zip(rows, weights, strict=True):
-        total.add_(torch.sub(row.to(origin.dtype), origin, out=change), alpha=weight)
+        np.subtract(row.to(origin.dtype).numpy(), own, out=out)  # on one thread faster than torch
+        total.add_(change, alpha=weight)
     return total
 
 
