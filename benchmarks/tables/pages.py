@@ -31,6 +31,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": runs.tabulate_defenses,
     "peers": speed.tabulate_peers,
     "elections": speed.tabulate_elections,
+    "guard": speed.tabulate_guard,
     "training": speed.tabulate_training,
     "round": speed.tabulate_round,
     "judges": choices.tabulate_judges,

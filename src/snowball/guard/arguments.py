@@ -9,7 +9,7 @@ from torch import Tensor
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard.reply import Reply
-from snowball.updates import convert_to_tensor
+from snowball.updates import convert_to_tensor, is_finite
 
 MAX_SHOWN_CHARS = 60
 
@@ -68,7 +68,7 @@ def read_model(model: Any) -> dict[str, Tensor]:
         raise UpdateError(f"the global model must be a mapping of names to tensors, got {kind}: pass its state_dict()")
     tensors = {name: convert_to_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
     for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
+        if not is_finite(tensor):
             raise UpdateError(f"{name!r} of the global model holds NaN or infinite numbers")
     return tensors
 

@@ -85,6 +85,7 @@ def select_rows(updates: Updates, mask: Tensor) -> Updates:
         updates.layout,
         [updates.buffers[row] for row in rows] if updates.buffers else (),
         updates.max_share,
+        finite=True,
     )
 
 
