@@ -20,13 +20,12 @@ from pathlib import Path
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
 from safetensors.torch import load_file, save_file
 
 from guarded.client_app import read_consortium
 from guarded.task import Network, measure_model
 from snowball.defenses import DEFENSES
-from snowball.integrations.flower import Guarded
+from snowball.integrations.flower import GuardedFedAvg
 from snowball.records.files import append_line
 
 app = ServerApp()
@@ -40,8 +39,10 @@ def main(grid: Grid, context: Context) -> None:
     out.mkdir(parents=True, exist_ok=True)
     rounds, timeout = int(config["rounds"]), float(config["timeout"])
     write_names(out / "names.toml", ask_names(grid, sites, timeout))
-    strategy = Guarded(
-        FedAvg(fraction_evaluate=0.0, min_train_nodes=sites, min_available_nodes=sites),
+    strategy = GuardedFedAvg(
+        fraction_evaluate=0.0,
+        min_train_nodes=sites,
+        min_available_nodes=sites,
         defense=DEFENSES[str(config["defense"])](),
         max_examples=float(config["max-examples"]),
         audit=out / "audit.jsonl",

@@ -17,6 +17,7 @@ Nothing in this file depends on a framework or on the guard. Training depends on
 so the same sites send the same updates through any framework.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,9 +57,14 @@ def send_nan(before: State, after: State) -> State:
     return {name: tensor * torch.nan for name, tensor in after.items()}
 
 
-def send_nothing(before: State, after: State) -> State | None:
-    """Return no model."""
-    return None
+def send_nothing(before: State, after: State) -> None:
+    """Return no model; the site then fails, and the framework tells the server so."""
+
+
+def hang(before: State, after: State) -> State:
+    """Return the model a day late; the server has to notice by itself."""
+    time.sleep(86400)
+    return after
 
 
 BEHAVIOURS: dict[str, Callable[[State, State], State | None]] = {
@@ -67,6 +73,7 @@ BEHAVIOURS: dict[str, Callable[[State, State], State | None]] = {
     "scaled-backdoor": scale_update,
     "nan": send_nan,
     "silent": send_nothing,
+    "hang": hang,
 }
 """What a hostile site sends, given the global model and its trained one."""
 
