@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.measuring.flower_runs import SuperLink
 from benchmarks.operators.cases import EXAMPLES, MAX_EXAMPLES, Case, task
 from benchmarks.operators.record import Result, Run, name_site
 from snowball.defenses import DEFENSES
 from snowball.errors import RunError
 from snowball.guard import Guard, Reply
+from snowball.sim.engines.flower_link import SimulationLink
 
 
 @contextmanager
@@ -43,11 +43,11 @@ def run_loop(case: Case, folder: Path) -> Result:
 @contextmanager
 def run_through_flower() -> Iterator[Run]:
     """Run the app of examples/flower in Flower's simulation; all runs share a SuperLink."""
-    with SuperLink() as link:
+    with SimulationLink() as link:
         yield lambda case, folder: run_app(link, case, folder.resolve())
 
 
-def run_app(link: SuperLink, case: Case, folder: Path) -> Result:
+def run_app(link: SimulationLink, case: Case, folder: Path) -> Result:
     """Run the app with `flwr run`."""
     config = {
         "rounds": case.rounds,
