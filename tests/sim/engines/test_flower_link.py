@@ -82,7 +82,10 @@ def test_a_superlink_that_does_not_start_is_a_sentence(scripts: Path) -> None:
 def test_an_app_that_fails_is_a_sentence(scripts: Path, tmp_path: Path) -> None:
     write_program(scripts / "flower-superlink", LISTENS)
     write_program(scripts / "flwr", FAILS)
-    with pytest.raises(RunError, match=r"the run failed in Flower: see .*log"), SimulationLink() as link:
+    with (
+        pytest.raises(RunError, match=r"the run failed in Flower, see .*log: the port is taken"),
+        SimulationLink() as link,
+    ):
         link.run_app(Path("app"), 8, {}, tmp_path / "log")
 
 
@@ -116,6 +119,8 @@ def test_a_program_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_log_s_last_words_are_found(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"first\n  last \xff \n\n")
-    assert read_last_line(tmp_path / "log") == "last \N{REPLACEMENT CHARACTER}"
+    (tmp_path / "log").write_text("first\n│ last words  │\n╰─────╯\n\n", encoding="utf-8")
+    assert read_last_line(tmp_path / "log") == "last words"
+    (tmp_path / "log").write_bytes(b"a byte \xff")
+    assert read_last_line(tmp_path / "log").startswith("a byte ")
     assert read_last_line(tmp_path / "none") == "it says nothing"

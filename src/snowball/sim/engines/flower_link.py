@@ -89,7 +89,7 @@ class SimulationLink:
         process = self.start_app(app, nodes, config, log)
         try:
             if process.wait():
-                raise RunError(f"the run failed in Flower: see {log}")
+                raise RunError(f"the run failed in Flower, see {log}: {read_last_line(log)}")
         finally:
             stop_process(process)
 
@@ -139,6 +139,6 @@ def find_free_port() -> int:
 
 
 def read_last_line(log: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that has words, without a frame around it."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
+    return next((line.strip(" │") for line in reversed(lines) if any(map(str.isalpha, line))), "it says nothing")
