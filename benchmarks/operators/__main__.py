@@ -18,6 +18,7 @@ from benchmarks.operators.cases import BEHAVIOURS, list_cases
 from benchmarks.operators.record import is_recorded, record_run
 from benchmarks.operators.report import print_report
 from benchmarks.operators.ways import WAYS
+from snowball.errors import RunError
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -46,9 +47,14 @@ def main() -> int:
     with WAYS[settings.way]() as run:
         for case in missing:
             record = record_run(run, case, settings.way, settings.out / settings.way)
-            print(f"{case.name}: {record['seconds']:.0f} s", file=sys.stderr, flush=True)
+            measured = " ".join(f"{name}={record[name]:.3f}" for name in ("main_accuracy", "backdoor_accuracy"))
+            print(f"{case.name}: {measured}, {record['seconds']:.0f} s", file=sys.stderr, flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RunError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -116,7 +116,7 @@ class SimulationLink:
 
 
 def end_with_parent() -> None:
-    """Ask Linux to end this process when its parent dies: a run that is killed leaves nothing behind."""
+    """Ask Linux to end this process when the thread that started it dies: a killed run leaves nothing behind."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
