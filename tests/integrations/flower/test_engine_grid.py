@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Iterable
+from multiprocessing.connection import Listener
 from pathlib import Path
 from socket import socket
 from threading import Event, Thread
@@ -220,6 +221,23 @@ def test_a_simulation_that_ends_is_a_sentence(federation: Federation, tmp_path: 
         make_engine(federation, tmp_path, None),
     ):
         pass
+
+
+@pytest.mark.parametrize("rounds", [0, 1], ids=["before a round", "in a round"])
+def test_an_app_that_hangs_up_is_a_sentence(
+    rounds: int, federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang_up(grid: Grid, context: Context) -> None:
+        with Listener(str(context.run_config["socket"])) as listener, listener.accept() as connection:
+            for _ in range(1 + rounds):
+                connection.recv_bytes()
+
+    monkeypatch.setattr(flower_bridge, "serve", hang_up)
+    with (
+        pytest.raises(RunError, match="Flower's simulation ended: it found no memory"),
+        make_engine(federation, tmp_path, Grid()) as engine,
+    ):
+        train_cohort(engine, build_first_state(federation), COHORT, 1)
 
 
 def test_a_cluster_that_answers_is_taken() -> None:

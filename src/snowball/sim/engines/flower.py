@@ -171,7 +171,7 @@ class FlowerEngine(Engine):
             self.process = self.link.start_app(app, self.nodes, {}, self.log)
             started.callback(stop_process, self.process)
             self.connection = started.enter_context(self._connect(path))
-            self.connection.send_bytes(pack(self.settings))
+            self._send(pack(self.settings))
             self.started = started.pop_all()
         return self
 
@@ -182,11 +182,9 @@ class FlowerEngine(Engine):
         """Send the cohort to the simulation and yield its replies as they arrive."""
         clients = {name: state.clients[name] for name in map(str, cohort) if name in state.clients}
         sent = {"round": state.round, "base": state.base, "clients": clients, "buffers": state.buffers}
-        self.connection.send_bytes(pack([sent, list(cohort), round]))
+        self._send(pack([sent, list(cohort), round]))
         for _ in cohort:
-            while not self.connection.poll(POLL_SECONDS):
-                self._require_running()
-            answer = unpack(self.connection.recv_bytes())
+            answer = unpack(self._receive())
             if isinstance(answer, str):
                 raise RunError(answer)
             slot, reply = answer
@@ -201,9 +199,26 @@ class FlowerEngine(Engine):
                 self._require_running()
                 sleep(POLL_SECONDS)
 
+    def _send(self, payload: bytes) -> None:
+        try:
+            self.connection.send_bytes(payload)
+        except ConnectionError as error:
+            raise RunError(self._explain_end()) from error
+
+    def _receive(self) -> bytes:
+        try:
+            while not self.connection.poll(POLL_SECONDS):
+                self._require_running()
+            return self.connection.recv_bytes()
+        except (EOFError, ConnectionError) as error:
+            raise RunError(self._explain_end()) from error
+
     def _require_running(self) -> None:
         if self.process.poll() is not None:
-            raise RunError(f"Flower's simulation ended: {read_last_line(self.log)}")
+            raise RunError(self._explain_end())
+
+    def _explain_end(self) -> str:
+        return f"Flower's simulation ended: {read_last_line(self.log)}"
 
 
 def encode_settings(federation: Federation) -> str:
