@@ -124,7 +124,7 @@ def run_to_result(rehearsal: "Rehearsal", folder: Path, execute: "Executor", ret
     typer.echo(describe_sites(rehearsal))
     with exclusive_lock(folder), handle_sigterm():
         plan = prepare_sweep(rehearsal.grid, folder, retry)
-        typer.echo(describe_work(plan, execute.jobs, folder))
+        typer.echo(describe_work(plan, rehearsal, execute.jobs, folder))
         try:
             follow_sweep(plan, folder, execute)
         except KeyboardInterrupt:
@@ -144,7 +144,7 @@ def describe_sites(rehearsal: "Rehearsal") -> str:
     return f"{len(sites.sizes)} sites{per_round}, {settings.rounds} rounds; hostile: {hostile}, with {share}"
 
 
-def describe_work(plan: "Plan", jobs: int, folder: Path) -> str:
+def describe_work(plan: "Plan", rehearsal: "Rehearsal", jobs: int, folder: Path) -> str:
     """Say what is left to run and about how long that takes, from one round that is run to find out."""
     from snowball.rehearsal.plan import time_round
     from snowball.report.runs import format_duration
@@ -152,7 +152,7 @@ def describe_work(plan: "Plan", jobs: int, folder: Path) -> str:
     work = f"{len(plan.done)} runs are done, {len(plan.waiting)} to do in {folder}"
     if not plan.waiting:
         return work
-    seconds = time_round(plan.waiting[0].experiment) * sum(run.experiment.rounds for run in plan.waiting) / jobs
+    seconds = time_round(rehearsal.grid.runs[0].experiment) * rehearsal.settings.rounds * len(plan.waiting) / jobs
     return f"{work}: about {format_duration(seconds)} with {jobs} at a time"
 
 

@@ -192,7 +192,7 @@ def build_base(settings: FederationSettings, sites: Sites, examples: int, natura
             "data.examples": examples,
         }
     training = {f"training.{name}": value for name, value in settings.training.items()}
-    return {"rounds": settings.rounds, "cohort": sites.per_round, **split, **training}
+    return {"rounds": settings.rounds, "cohort": sites.per_round, "attack.name": NOBODY, **split, **training}
 
 
 def count_examples(settings: FederationSettings, sites: Sites, dataset: Dataset, own_data: OwnData | None) -> int:
@@ -262,8 +262,8 @@ def fit_attack(option: Option, sites: Sites, dataset: Dataset) -> Option:
         fitted["trigger"] = find_fitting_trigger(dataset) or USUAL_TRIGGER
     if "poison_ratio" in known:
         fitted["poison_ratio"] = POISON_RATIO
-    if option.name == "ipm":  # turns the step of a plain average around
-        fitted["strength"] = round(2 * (1 - sites.hostile_share) / sites.hostile_share, 1)
+    if option.name == "ipm":  # cancels the step of a plain average; much more would make any training diverge
+        fitted["strength"] = round((1 - sites.hostile_share) / sites.hostile_share, 1)
     return option._replace(own=fitted | option.own)
 
 

@@ -18,6 +18,9 @@ STAND_IN_DATA, STAND_IN_MODEL = "mnist-sample", "cnn-quarter"
 MIN_SITES = 4
 """With fewer sites, no defense here can tell who is hostile."""
 
+MAX_SITES = 10_000
+"""More would take hours, and no shipped data suffices for them."""
+
 MAX_PER_ROUND = 50
 """Sites per round by default if there are more."""
 
@@ -118,6 +121,8 @@ def arrange_sites(settings: FederationSettings, natural: int | None = None) -> S
     count = count_sites(settings, natural)
     if count < MIN_SITES:
         raise SettingError(f"sites = {count}: no defense can tell fewer than {MIN_SITES} sites apart")
+    if count > MAX_SITES:
+        raise SettingError(f"sites = {count} is more than {MAX_SITES}: rehearse a part of them")
     per_round = min(count, MAX_PER_ROUND) if settings.per_round is None else settings.per_round
     if not MIN_SITES <= per_round <= count:
         raise SettingError(f"per_round = {per_round} must lie between {MIN_SITES} and sites = {count}")

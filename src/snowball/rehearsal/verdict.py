@@ -17,6 +17,9 @@ MAX_HONEST_LEFT_OUT = 0.1
 MIN_LEARNED, MIN_DAMAGE = 0.5, 0.1
 """An attack works if a plain average learns this much of its backdoor, or loses this main accuracy."""
 
+DIVERGED = "training diverged"
+"""How the reason of a run that failed starts if its model was destroyed: that is a result."""
+
 ATTACK_WORDS = {
     NOBODY: "nobody attacks",
     "cba": "plain backdoor",
@@ -79,7 +82,7 @@ def judge_cell(defense: str, attack: str, measured: Measured) -> Cell:
     """Judge one defense under one attack."""
     runs = measured[defense, attack]
     if isinstance(runs, str):
-        return Cell(defense, attack, None, "not run", runs)
+        return Cell(defense, attack, None, "fails" if runs.startswith(DIVERGED) else "not run", runs)
     numbers = take_worst(runs)
     if faults := list_faults(numbers):
         return Cell(defense, attack, numbers, "fails", ", ".join(faults))
@@ -115,7 +118,7 @@ def list_faults(numbers: Numbers) -> list[str]:
 def explain_silence(reference: Sequence[Numbers] | str) -> str:
     """Say why an attack says nothing about defenses; empty if it works on a plain average with any seed."""
     if isinstance(reference, str):
-        return f"its run with {REFERENCE} failed"
+        return "" if reference.startswith(DIVERGED) else f"its run with {REFERENCE} failed"
     if any((run.beyond_clean or 0.0) >= MIN_LEARNED or run.accuracy_lost >= MIN_DAMAGE for run in reference):
         return ""
     worst = take_worst(reference)
