@@ -4,14 +4,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowball import updates as module
 from snowball.defenses import Verdict
 from snowball.errors import UpdateError
 from snowball.testing import make_toy_round
-from snowball.updates import Layout, Updates, select_parameters
+from snowball.updates import Layout, Updates, limit_shares, select_parameters
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
@@ -400,3 +400,26 @@ def test_rows_of_weight_zero_have_no_part_in_a_sum() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[1.0], [1e30], [3.0]])})
     assert updates.combine(torch.tensor([1.0, 0.0, -1.0])).item() == -2
     assert updates.combine(torch.zeros(3)).item() == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    weights=st.lists(st.floats(0, 1e6), min_size=1, max_size=12).filter(lambda values: max(values) > 1e-3),
+    limit=st.floats(0.05, 1),
+)
+def test_shares_keep_their_sum_order_and_limit(weights: list[float], limit: float) -> None:
+    shares = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    limited = limit_shares(shares, limit)
+    assert float(limited.sum()) == pytest.approx(1)
+    assert float(limited.max()) <= max(limit, 1 / int((shares > 0).sum())) + 1e-9
+    assert torch.equal(limited > 0, shares > 0)
+    order = shares.argsort(stable=True)
+    assert (limited[order].diff() >= -1e-12).all()
+    below = limited < limited.max() - 1e-9
+    ratios = limited[below & (shares > 0)] / shares[below & (shares > 0)]
+    assert torch.allclose(ratios, ratios[:1].expand_as(ratios), rtol=1e-6)
+
+
+def test_a_worked_limit() -> None:
+    shares = limit_shares(torch.tensor([0.7, 0.2, 0.06, 0.04], dtype=torch.float64), 0.4)
+    assert shares.tolist() == pytest.approx([0.4, 0.4, 0.12, 0.08])

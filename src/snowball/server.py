@@ -51,6 +51,7 @@ class Received:
         clients: (n) stable ids.
         layout: the columns of a row.
         buffers: (n) the buffers of the clients' models.
+        max_share: the largest share of an average that a client may have; 1 sets no limit.
     """
 
     values: Tensor
@@ -58,10 +59,11 @@ class Received:
     clients: tuple[str, ...]
     layout: Layout
     buffers: Sequence[Buffers]
+    max_share: float = 1.0
 
     def to_updates(self) -> Updates:
         """Return the updates for a defense; refuse numbers that are not finite."""
-        return Updates(self.values, self.examples, self.clients, self.layout, self.buffers)
+        return Updates(self.values, self.examples, self.clients, self.layout, self.buffers, self.max_share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,6 +143,7 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
         clients=tuple(received.clients[place] for place in kept),
         layout=received.layout,
         buffers=[received.buffers[place] for place in kept],
+        max_share=received.max_share,
     )
     return sound, tuple(Dropped(received.clients[place], NOT_FINITE, fault) for place, fault in faults.items())
 

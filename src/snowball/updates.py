@@ -125,6 +125,7 @@ class Updates:
         examples: (n,) number of training examples behind each row.
         layout: the columns of a row.
         buffers: (n) the buffers of the clients' models; empty if they are not known.
+        max_share: the largest share of an average that a row may have; 1 sets no limit.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Updates:
         clients: Sequence[str],
         layout: Layout,
         buffers: Sequence[Buffers] = (),
+        max_share: float = 1.0,
     ) -> None:
         """Sort the clients; refuse updates that cannot be judged. `values` is (n, d), local minus global parameters."""
         check_rows(values, examples, clients, layout)
@@ -143,6 +145,7 @@ class Updates:
         self.examples = examples[self._slots]
         self.layout = layout
         self.buffers = tuple(buffers[slot] for slot in self._slots.tolist()) if buffers else ()
+        self.max_share = max_share
         self._products: dict[str | None, Tensor] = {}
         for client, count in zip(self.clients, self.examples.tolist(), strict=True):
             if not 0 < count < float("inf"):
@@ -311,14 +314,15 @@ class Updates:
 
     def replace_values(self, values: Tensor) -> "Updates":
         """Return updates of the same clients with other (n, d) rows."""
-        return Updates(values, self.examples, self.clients, self.layout, self.buffers)
+        return Updates(values, self.examples, self.clients, self.layout, self.buffers, self.max_share)
 
     def select_layer(self, name: str) -> "Updates":
         """Return the updates of a single layer; they share the memory of these."""
         layout = Layout((name,), (self.layout.shapes[self.layout.names.index(name)],))
         arrival = self._slots.argsort()
         clients = [self.clients[row] for row in arrival.tolist()]
-        return Updates(self._stored[:, self.layout.columns[name]], self.examples[arrival], clients, layout)
+        values = self._stored[:, self.layout.columns[name]]
+        return Updates(values, self.examples[arrival], clients, layout, max_share=self.max_share)
 
     def read_columns(self, columns: slice | Tensor) -> Tensor:
         """Return an (n, w) copy of some columns."""
@@ -373,10 +377,10 @@ class Updates:
         return total
 
     def normalise(self, weights: Tensor) -> Tensor:
-        """Return the (n,) weights divided by their sum, in float64."""
+        """Return the (n,) weights divided by their sum, in float64, and none above `max_share`."""
         share = weights[self._by_weight].to(torch.float64)
         share = share / share.max()  # first, or the sum of huge counts could overflow
-        return (share / share.sum())[self._by_weight.argsort()]
+        return limit_shares(share / share.sum(), self.max_share)[self._by_weight.argsort()]
 
     def mean(self, weights: Tensor) -> Tensor:
         """Return the rows' average with (n,) weights of any sum; rows of weight zero are not read."""
@@ -396,7 +400,8 @@ class Updates:
         rows = self._by_weight[elected[self._by_weight]]
         if not self.buffers or not len(rows):
             return before
-        return merge_buffers([self.buffers[row] for row in rows.tolist()], self.examples[rows])
+        weights = self.examples if self.max_share >= 1 else self.normalise(self.examples * elected)
+        return merge_buffers([self.buffers[row] for row in rows.tolist()], weights[rows])
 
     def reduce_columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Return a (d,) row with one value per column, from a function that gets some columns at a time as (w, n)."""
@@ -407,6 +412,26 @@ class Updates:
 
     def _blocks(self, columns: slice) -> Iterator[slice]:
         return split_columns(columns, len(self))
+
+
+def limit_shares(shares: Tensor, limit: float) -> Tensor:
+    """Return (n,) shares of a whole, none above the limit: what is cut off goes to the others in proportion.
+
+    If the limit is too low for the number of shares that are not zero, these become equal.
+    """
+    if float(shares.max()) <= limit:
+        return shares
+    held = shares > 0
+    if limit * int(held.sum()) <= 1:
+        return held.double() / held.sum()
+    limited = torch.zeros_like(held)
+    while True:
+        rest = 1 - limit * int(limited.sum())
+        spread = (shares * ~limited) * (rest / shares[~limited].sum())
+        above = spread > limit
+        if not above.any():
+            return torch.where(limited, limit, spread)
+        limited |= above
 
 
 def check_rows(values: Tensor, examples: Tensor, clients: Sequence[str], layout: Layout) -> None:

@@ -30,6 +30,7 @@ from snowball.defenses import (
 )
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
+from snowball.guard.conversion import choose_max_share
 from snowball.guard.reply import ValidReply
 from snowball.serialization import pack
 from snowball.updates import Updates
@@ -88,7 +89,7 @@ def test_buffers_are_those_of_the_averaged_alone(replies: list[Reply]) -> None:
     ahead = change_reply(
         replies[7], norm_num_batches_tracked=torch.tensor(5000), norm_running_mean=torch.full((4,), 0.2)
     )
-    judgement = Guard(elect_only(0, 1))(MODEL, [*replies[:7], ahead])
+    judgement = Guard(elect_only(0, 1), max_share=1)(MODEL, [*replies[:7], ahead])
     assert judgement.averaged == ("site-00", "site-01")
     assert judgement.tensors["norm.num_batches_tracked"].item() == pytest.approx(9)
     expected = (20 * replies[0].tensors["norm.running_mean"] + 21 * replies[1].tensors["norm.running_mean"]) / 41
@@ -385,3 +386,28 @@ def test_a_state_may_spell_the_defense_in_another_case() -> None:
     guard = Guard(FLDetector())
     guard.load_state_dict(make_state(method="FlDetector"))
     assert guard.round == 3
+
+
+def test_no_share_exceeds_the_limit_whatever_a_site_claims(replies: list[Reply]) -> None:
+    large = Reply("site-07", 2000, replies[7].tensors)
+    judgement = Guard(FedAvg(), max_share=0.4)(MODEL, [*replies[:7], large])
+    others = np.array([reply.examples for reply in replies[:7]], float)
+    shares = np.append(0.6 * others / others.sum(), 0.4)
+    for name in ("first.weight", "norm.running_mean"):
+        stacked = np.stack([reply.tensors[name].double().numpy() for reply in replies])
+        np.testing.assert_allclose(judgement.tensors[name].numpy(), np.tensordot(shares, stacked, 1), rtol=0, atol=1e-6)
+    counts = np.array([judgement.examples[reply.client] for reply in replies])
+    np.testing.assert_allclose(counts / counts.sum(), shares)
+    assert counts.sum() == pytest.approx(others.sum() + 2000)
+
+
+def test_by_default_a_site_has_at_most_half_of_the_average(replies: list[Reply]) -> None:
+    judgement = Guard(FedAvg())(MODEL, [*replies[:7], Reply("site-07", 2000, replies[7].tensors)])
+    assert judgement.examples["site-07"] == pytest.approx(sum(judgement.examples.values()) / 2)
+    assert (choose_max_share(1), choose_max_share(8), choose_max_share(100)) == (1, 0.5, 0.1)
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan"), "half"])
+def test_a_share_that_cannot_be_is_one_sentence(share: Any) -> None:
+    with pytest.raises(SettingError, match="max_share must be"):
+        Guard(max_share=share)

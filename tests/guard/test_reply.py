@@ -93,7 +93,7 @@ def test_ids_that_are_numbers_are_texts_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "bound", "fine"), [(200, None, True), (201, None, False), (50, 49, False), (50, 50, True)]
+    ("count", "bound", "fine"), [(2000, None, True), (2001, None, False), (50, 49, False), (50, 50, True)]
 )
 def test_examples_are_bounded_by_the_operator_or_by_the_crowd(count: int, bound: float | None, fine: bool) -> None:
     others = [Reply(f"other-{number}", 20, make_honest_reply(number).tensors) for number in range(3)]

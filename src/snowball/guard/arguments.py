@@ -34,6 +34,8 @@ def refuse_bad_settings(mode: Any, buffers: Any, bounds: Mapping[str, Any]) -> N
     for name, bound in bounds.items():
         if bound is not None and not (isinstance(bound, int | float) and bound > 0):
             raise SettingError(f"{name} must be a positive number, got {repr(bound)[:MAX_SHOWN_CHARS]}")
+        if name == "max_share" and bound is not None and bound > 1:
+            raise SettingError(f"max_share must be a share of the average, at most 1, got {bound}")
 
 
 def read_model(model: Any) -> dict[str, Tensor]:

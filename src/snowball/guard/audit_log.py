@@ -43,6 +43,7 @@ def enter_verdict(entry: JudgedRound, verdict: Verdict, clients: Sequence[str]) 
     entry["left_out"] = select_clients(clients, ~verdict.elected)
     entry["suspects"] = [] if verdict.suspects is None else select_clients(clients, verdict.suspects)
     entry["clarity"] = read_clarity(verdict)
+    entry["shares"] = read_shares(verdict, clients)
     entry["facts"] = encode_facts(verdict, clients)
 
 
@@ -50,6 +51,14 @@ def read_clarity(verdict: Verdict) -> float | None:
     """Return how clear a round was, if the defense measures it."""
     clarity = verdict.facts.get("clarity")
     return float(clarity) if isinstance(clarity, int | float) and isfinite(clarity) else None
+
+
+def read_shares(verdict: Verdict, clients: Sequence[str]) -> dict[str, float]:
+    """Return the share of the average of each client that has one, if the defense says so."""
+    shares = verdict.facts.get("shares")
+    if not isinstance(shares, Tensor) or shares.shape != (len(clients),):
+        return {}
+    return {client: share for client, share in zip(clients, shares.tolist(), strict=True) if share > 0}
 
 
 def find_defense_name(defense: Defense) -> str:

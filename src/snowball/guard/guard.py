@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from snowball.guard.audit_log import (
     hash_model,
     select_clients,
 )
-from snowball.guard.conversion import Tensors, convert_replies, select_buffers
+from snowball.guard.conversion import Tensors, convert_replies, select_buffers, share_examples
 from snowball.guard.reply import Reply, ValidReply
 from snowball.guard.validation import validate_replies
 from snowball.records.audit import AuditEntry, JudgedRound
@@ -46,12 +46,15 @@ class Judgement:
     Attributes:
         tensors: the new global model, on the CPU; a copy of the old one if the round is not aggregated.
         averaged: the clients whose replies are in it.
+        examples: their example counts, lowered and raised so that no share exceeds `max_share`: for strategies that
+            average themselves.
         entry: the round's line of the audit, without the hash of the new model.
     """
 
     tensors: Tensors
     averaged: tuple[str, ...]
     entry: JudgedRound
+    examples: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kept(self) -> bool:
@@ -67,7 +70,9 @@ class Guard:
         mode: "enforce" averages the elected replies; "monitor" averages all valid ones, and the audit says who would
             have been left out.
         min_elected: the global model stays unchanged if fewer replies are in the average.
-        max_examples: a client that claims more examples is dropped; None allows ten times the round's median.
+        max_examples: a client that claims more examples is dropped; None allows a hundred times the round's median.
+        max_share: the largest share of an average that one client may have, whatever it claims; None allows ten times
+            an equal share, and at most half.
         rounds: the total number of rounds, if it is known.
         audit: the file that gets one line per round.
         buffers: names of further tensors that are not trained, besides integer ones and batch normalisation's.
@@ -81,16 +86,18 @@ class Guard:
         min_elected: int = 1,
         max_examples: float | None = None,
         *,
+        max_share: float | None = None,
         rounds: int | None = None,
         audit: str | Path | None = None,
         buffers: Collection[str] = (),
         seed: int | None = None,
     ) -> None:
-        bounds = {"min_elected": min_elected, "max_examples": max_examples, "rounds": rounds}
+        bounds = {"min_elected": min_elected, "max_examples": max_examples, "max_share": max_share, "rounds": rounds}
         refuse_bad_settings(mode, buffers, bounds)
         self.defense = SnowballPlus() if defense is None else defense
         refuse_unusable_defense(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
+        self.max_share = max_share
         self.log = AuditLog(Path(audit)) if audit is not None else None
         self.buffers = frozenset(buffers)
         self.seed = secrets.randbits(63) if seed is None else seed
@@ -220,7 +227,7 @@ class Guard:
 
     def _judge_valid(self, base: Tensors, layout: Layout, valid: Sequence[ValidReply], entry: JudgedRound) -> Judgement:
         """Let the defense judge, and return the new model."""
-        origin, received = convert_replies(base, layout, valid)
+        origin, received = convert_replies(base, layout, valid, self.max_share)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
         context = Context(round=self.round, rounds=rounds, base=origin, seed=self.seed, state=self.state)
         outcome = judge_round(received, partial(self._apply_mode, entry), context, select_buffers(base, layout))
@@ -230,7 +237,7 @@ class Guard:
         tensors = layout.rebuild_model(base, outcome.base, outcome.buffers)
         self.state = outcome.state
         entry |= {"outcome": "aggregated", "averaged": select_clients(outcome.updates.clients, outcome.elected)}
-        return Judgement(tensors, tuple(entry["averaged"]), entry)
+        return Judgement(tensors, tuple(entry["averaged"]), entry, share_examples(outcome.updates, outcome.elected))
 
     def _apply_mode(self, entry: JudgedRound, updates: Updates, context: Context) -> Verdict:
         """Return the defense's verdict, or everybody's average in monitor mode; refuse an average of too few."""

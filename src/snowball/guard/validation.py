@@ -24,8 +24,9 @@ MAX_UPDATE_NORM = 1e15
 MAX_UPDATE_NORM_RATIO = 1000.0
 """Largest norm of an update, as a multiple of the round's median."""
 
-MAX_EXAMPLES_RATIO = 10.0
-"""Largest example count if the operator sets no bound, as a multiple of the round's median."""
+MAX_EXAMPLES_RATIO = 100.0
+"""Largest example count if the operator sets no bound, as a multiple of the round's median. Below it, a share of the
+average is limited by `max_share` instead: the sites of a consortium may differ a hundredfold."""
 
 MAX_BUFFER_STEP_RATIO = 10.0
 """Largest change of a tensor that is averaged but not judged, as a multiple of the round's median."""

@@ -126,9 +126,16 @@ def split_by_metrics(
 
 
 def normalise_reply(
-    reply: DecodedReply, majority: ReplyFormat, key: str, model: Mapping[str, np.ndarray[Any, Any]] | None = None
+    reply: DecodedReply,
+    majority: ReplyFormat,
+    key: str,
+    model: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    examples: float | None = None,
 ) -> Message:
-    """Return a reply with the majority's record names and metrics, and the model's order and types of arrays."""
+    """Return a reply with the majority's record names and metrics, and the model's order and types of arrays.
+
+    `examples` replaces the number of examples that the client claims.
+    """
     content = reply.message.content
     records: dict[str, Any] = dict(content.config_records)
     arrays_name, metrics_name = majority.record_names
@@ -137,7 +144,10 @@ def normalise_reply(
         arrays = {name: convert_array(sent[name], reply.arrays[name], own.dtype) for name, own in model.items()}
         records[arrays_name] = ArrayRecord(arrays)
     names = {*majority.metrics, key}
-    records[metrics_name] = MetricRecord({name: value for name, value in reply.metrics.items() if name in names})
+    metrics = {name: value for name, value in reply.metrics.items() if name in names}
+    if examples is not None:
+        metrics[key] = examples
+    records[metrics_name] = MetricRecord(metrics)
     message = copy(reply.message)
     message.content = RecordDict(records)
     return message

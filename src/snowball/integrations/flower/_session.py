@@ -79,7 +79,10 @@ class GuardSession:
         given = [Reply(reply.client, reply.metrics.get(key), reply.arrays) for reply in replies]
         judgement = self.guard.judge(self.model, given, self.asked, [*failed, *different])
         first = {reply.client: reply for reply in reversed(replies)}
-        return judgement, [normalise_reply(first[client], majority, key, self.model) for client in judgement.averaged]
+        return judgement, [
+            normalise_reply(first[client], majority, key, self.model, judgement.examples[client])
+            for client in judgement.averaged
+        ]
 
     def normalise_evaluations(self, messages: Iterable[Message], key: str) -> list[Message]:
         """Return the normalised replies to an evaluation whose metrics can be averaged."""
