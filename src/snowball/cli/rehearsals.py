@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from snowball.api.rehearsal import RehearsalResult
     from snowball.rehearsal.plan import Rehearsal
     from snowball.sweeps.sweep import Executor, Plan
+
 MAX_LISTED = 5
 """Numbers of hostile sites that are printed."""
 
@@ -61,23 +62,20 @@ def rehearse_federation(
 
     Finished runs are skipped and interrupted ones continue.
     """
-    numbers: dict[str, Any] = {
+    given: dict[str, Any] = {
         "sites": sites,
+        "sizes": split_numbers("sizes", sizes),
         "rounds": rounds,
         "hostile": hostile,
+        "hostile_sites": split_numbers("hostile-sites", hostile_sites),
         "per_round": per_round,
         "alpha": alpha,
-    }
-    lists: dict[str, Any] = {
-        "sizes": split_numbers("sizes", sizes),
-        "hostile_sites": split_numbers("hostile-sites", hostile_sites),
-    }
-    lists |= {
-        "seeds": split_numbers("seeds", seeds),
+        "data": data,
+        "model": model,
         "attacks": split_names(attacks),
         "defenses": split_names(defenses),
+        "seeds": split_numbers("seeds", seeds),
     }
-    given = numbers | lists | {"data": data, "model": model}
     changes = {name: value for name, value in given.items() if value is not None}
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         execute = choose_executor(SweepEngine.local, jobs, None)

@@ -103,11 +103,13 @@ def read_federation(source: str | Path | None, changes: Mapping[str, Any]) -> Fe
 def read_settings(file: Path) -> Settings:
     """Read a TOML file."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        refuse_huge_integers(settings, str(file))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"{file} is not a TOML file: {error}") from error
     except OSError as error:
         raise SettingError(f"{file} cannot be read: {error.strerror or error}") from error
+    return settings
 
 
 def listify(value: Any) -> Any:
