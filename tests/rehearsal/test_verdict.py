@@ -89,7 +89,7 @@ def test_the_first_defense_that_holds_is_recommended_and_a_plain_average_last() 
     cells = judge_cells(measure(fedavg=[LEARNED], plus=[LEARNED]))
     assert recommend_defense(cells) == (
         "plus",
-        "Nothing holds throughout; plus fails least often (plain backdoor (cba): backdoor 98.0%).",
+        "Nothing holds throughout; plus comes closest (plain backdoor (cba): backdoor 98.0%).",
     )
 
 
@@ -101,3 +101,15 @@ def test_nothing_is_recommended_if_no_attack_works() -> None:
 
 def test_a_defense_whose_run_failed_is_not_preferred() -> None:
     assert recommend_defense(judge_cells(measure(fedavg=[LEARNED], plus="killed", median=[KEPT])))[0] == "median"
+
+
+def test_to_lose_a_few_points_is_better_than_to_lose_the_model() -> None:
+    costly = Numbers(0.0, 0.0, 0.03, 0.0)
+    measured = {**measure(fedavg=[LEARNED], plus=[costly]), ("plus", "none"): [costly]}
+    assert recommend_defense(judge_cells(measured)) == (
+        "plus",
+        "Nothing holds throughout; plus comes closest "
+        "(nobody attacks: loses 3.0 points; plain backdoor (cba): loses 3.0 points).",
+    )
+    measured |= {("fedavg", "cba"): [DAMAGED], ("plus", "cba"): "killed"}
+    assert recommend_defense(judge_cells(measured))[0] == "fedavg"

@@ -128,11 +128,27 @@ def explain_silence(reference: Sequence[Numbers] | str) -> str:
 
 
 def choose_defense(cells: Sequence[Cell]) -> str:
-    """Return the defense that fails least often; of equals the one that comes first, a plain average last."""
-    failures = {cell.defense: 0 for cell in sorted(cells, key=lambda cell: cell.defense == REFERENCE)}
-    for cell in cells:
-        failures[cell.defense] += cell.word in ("fails", "not run")
-    return min(failures, key=lambda defense: failures[defense])
+    """Return the defense that attacks beat least often, then the one that fails least often.
+
+    Of equals it is the one that comes first, a plain average last.
+    """
+    by_defense: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.defense == REFERENCE):
+        by_defense.setdefault(cell.defense, []).append(cell)
+    return min(by_defense, key=lambda defense: count_failures(by_defense[defense]))
+
+
+def count_failures(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return how often a defense is beaten, and how often it fails: to lose three points is not to lose the model."""
+    failing = [cell for cell in cells if cell.word in ("fails", "not run")]
+    return sum(map(is_beaten, failing)), len(failing)
+
+
+def is_beaten(cell: Cell) -> bool:
+    """Return whether a backdoor got in, or the model was ruined or could not be trained."""
+    if cell.numbers is None:
+        return True
+    return (cell.numbers.beyond_clean or 0.0) > MAX_BACKDOOR or cell.numbers.accuracy_lost >= MIN_DAMAGE
 
 
 def recommend_defense(cells: Sequence[Cell]) -> tuple[str | None, str]:
@@ -145,7 +161,7 @@ def recommend_defense(cells: Sequence[Cell]) -> tuple[str | None, str]:
         return None, f"No attack works on a plain average here, so this rehearsal tells nothing: {advice}."
     if failing := [cell for cell in own if cell.word in ("fails", "not run")]:
         faults = "; ".join(f"{describe_attack(cell.attack)}: {cell.reason}" for cell in failing)
-        return best, f"Nothing holds throughout; {best} fails least often ({faults})."
+        return best, f"Nothing holds throughout; {best} comes closest ({faults})."
     held = ", ".join(describe_attack(cell.attack) for cell in telling)
     return best, f"Choose {best}: it holds against {held}, and while nobody attacks."
 
