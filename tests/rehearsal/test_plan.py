@@ -1,14 +1,40 @@
 """Which sites are hostile, how large they are, and which runs a rehearsal has."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import snowball
+from snowball.data import ImageDataset, Split
+from snowball.errors import SettingError
 from snowball.rehearsal.plan import Rehearsal, plan_rehearsal
 from snowball.rehearsal.settings import arrange_sites, read_federation
+
+
+@dataclass(frozen=True)
+class Hospitals:
+    """Random images of six hospitals."""
+
+    name: str = "hospitals"
+    summary: str = "images of hospitals"
+    needs: str = ""
+
+    def locate(self) -> None:
+        """Return nothing: the data is drawn."""
+
+    def fetch(self) -> None:
+        """Return nothing."""
+
+    def load(self) -> ImageDataset:
+        """Draw the images."""
+        rng, labels = torch.Generator().manual_seed(0), torch.arange(120) % 2
+        split = Split(torch.randint(256, (120, 1, 28, 28), generator=rng, dtype=torch.uint8), labels)
+        groups = torch.arange(120) // 2 % 6
+        return ImageDataset(self.name, 2, split, split, {}, groups, mean=(0.5,), std=(0.3,))
 
 
 def plan(**settings: Any) -> Rehearsal:
@@ -65,6 +91,17 @@ def test_sizes_are_scaled_down_to_the_stand_in() -> None:
     (clean, attacked, *_) = list_experiments(rehearsal, "cba")
     assert clean.data.own["sizes"] == attacked.data.own["sizes"]
     assert clean.data.own["sizes"][0] == 1300 or rehearsal.sites.numbers[0] == 5
+
+
+def test_data_that_comes_with_its_clients_has_sites() -> None:
+    rehearsal = plan(data=f"{__name__}:Hospitals", attacks=["cba"], defenses=["fedavg"])
+    assert len(rehearsal.sites.sizes) == 6
+    assert {run.experiment.data.partition for run in rehearsal.grid.runs} == {"natural"}
+    rehearsal = plan(data=f"{__name__}:Hospitals", sites=4, attacks=["cba"], defenses=["fedavg"])
+    assert {run.experiment.data.partition for run in rehearsal.grid.runs} == {"sized"}
+    assert rehearsal.examples == 120  # all of them: this is no stand-in
+    with pytest.raises(SettingError, match="hostile_sites needs sizes"):
+        plan(data=f"{__name__}:Hospitals", hostile_sites=[1])
 
 
 def test_clean_runs_try_the_trigger_and_nobody_is_malicious_in_them() -> None:

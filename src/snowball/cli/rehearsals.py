@@ -23,9 +23,7 @@ MAX_LISTED = 5
 
 @app.command("rehearse")
 def rehearse_federation(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A TOML file with the settings below.")
-    ] = None,
+    source: Annotated[Path | None, typer.Argument(metavar="FILE", help="A TOML file with the settings below.")] = None,
     sites: Annotated[int | None, typer.Option(help="Number of sites.")] = None,
     sizes: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Examples of each site (default: equal).")

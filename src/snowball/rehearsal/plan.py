@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, NamedTuple
 
+import torch
+
 from snowball.attacks import ATTACKS, Untargeted
 from snowball.data import Dataset, load_dataset
 from snowball.data.own import OwnData, Samples, wrap_data
@@ -106,12 +108,14 @@ def plan_rehearsal(
 ) -> Rehearsal:
     """Plan the runs of a rehearsal, all parsed; data and a model may be Python objects."""
     own_data = None if data is None else wrap_data(data)
-    natural = own_data.count_clients() if own_data else None
-    sites = arrange_sites(settings, natural)
     attacks = list_options(settings.attacks, ATTACKS, "attacks")
-    defenses = list_defenses(settings, sites)
     dataset = load_dataset(settings.data) if own_data is None else own_data.build_dataset(settings.seeds[0])
-    examples = count_examples(settings, sites, dataset, own_data)
+    natural = count_natural_sites(settings, dataset, own_data)
+    sites = arrange_sites(settings, natural)
+    defenses = list_defenses(settings, sites)
+    examples = count_examples(
+        settings, sites, dataset, natural, is_stand_in=not own_data and settings.data == STAND_IN_DATA
+    )
     base = build_base(settings, sites, examples, natural)
     base |= {} if own_data else {"data.name": settings.data}
     base |= {} if model is not None else {"model.name": settings.model}
@@ -195,17 +199,28 @@ def build_base(settings: FederationSettings, sites: Sites, examples: int, natura
     return {"rounds": settings.rounds, "cohort": sites.per_round, "attack.name": NOBODY, **split, **training}
 
 
-def count_examples(settings: FederationSettings, sites: Sites, dataset: Dataset, own_data: OwnData | None) -> int:
+def count_natural_sites(settings: FederationSettings, dataset: Dataset, own_data: OwnData | None) -> int | None:
+    """Return how many clients the data comes with, if they are the sites; None if it is to be split among sites."""
+    if own_data:
+        return own_data.count_clients()
+    if dataset.groups is None or settings.sites is not None or settings.sizes is not None:
+        return None
+    return len(torch.unique(dataset.groups))
+
+
+def count_examples(
+    settings: FederationSettings, sites: Sites, dataset: Dataset, natural: int | None, is_stand_in: bool
+) -> int:
     """Return how many training examples all sites hold together: the operator's number, scaled down to the data."""
     available, count = len(dataset.train), len(sites.sizes)
-    if own_data and own_data.clients is not None:
+    if natural is not None:
         if settings.examples is not None:
             raise SettingError("examples cannot reduce data that comes with its clients: leave it out")
         return available
     wanted = settings.examples or available
     if wanted > available:
         raise SettingError(f"examples = {wanted} is more than the {available} of {dataset.name}")
-    if not own_data and settings.data == STAND_IN_DATA and settings.examples is None:
+    if is_stand_in and settings.examples is None:
         wanted = min(available, count * min(MAX_SITE_EXAMPLES, MAX_ROUND_EXAMPLES // sites.per_round))
     if settings.sizes is not None:
         wanted = min(wanted, sum(sites.sizes))
