@@ -96,6 +96,7 @@ def test_sizes_are_scaled_down_to_the_stand_in() -> None:
 def test_data_that_comes_with_its_clients_has_sites() -> None:
     rehearsal = plan(data=f"{__name__}:Hospitals", attacks=["cba"], defenses=["fedavg"])
     assert len(rehearsal.sites.sizes) == 6
+    assert rehearsal.hostile_sites == ()  # drawn by lot
     assert {run.experiment.data.partition for run in rehearsal.grid.runs} == {"natural"}
     rehearsal = plan(data=f"{__name__}:Hospitals", sites=4, attacks=["cba"], defenses=["fedavg"])
     assert {run.experiment.data.partition for run in rehearsal.grid.runs} == {"sized"}

@@ -84,7 +84,7 @@ class RehearsalResult:
         """Return the result as plain JSON."""
         return {
             "federation": self.rehearsal.settings.model_dump(mode="json"),
-            "hostile_sites": list(self.rehearsal.sites.numbers[: self.rehearsal.sites.hostile]),
+            "hostile_sites": list(self.rehearsal.hostile_sites),
             "examples": self.rehearsal.examples,
             "bounds": BOUNDS,
             "clean_accuracy": {str(seed): accuracy for seed, accuracy in self.clean_accuracy.items()},

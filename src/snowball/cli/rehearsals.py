@@ -132,12 +132,19 @@ def run_to_result(rehearsal: "Rehearsal", folder: Path, execute: "Executor", ret
 def describe_sites(rehearsal: "Rehearsal") -> str:
     """Describe the federation in one line."""
     sites, settings = rehearsal.sites, rehearsal.settings
-    numbers = ", ".join(map(str, sites.numbers[: min(sites.hostile, MAX_LISTED)]))
-    listed = f"{numbers} and {sites.hostile - MAX_LISTED} more" if sites.hostile > MAX_LISTED else numbers
-    hostile = f"site {listed}" if sites.hostile == 1 else f"sites {listed}"
-    share = f"{sites.hostile_share:.1%} of {rehearsal.examples:,} examples"
     per_round = "" if sites.per_round == len(sites.sizes) else f", {sites.per_round} of them per round"
-    return f"{len(sites.sizes)} sites{per_round}, {settings.rounds} rounds; hostile: {hostile}, with {share}"
+    return f"{len(sites.sizes)} sites{per_round}, {settings.rounds} rounds; hostile: {describe_hostile(rehearsal)}"
+
+
+def describe_hostile(rehearsal: "Rehearsal") -> str:
+    """Describe the hostile sites."""
+    sites, numbers = rehearsal.sites, rehearsal.hostile_sites
+    if not numbers:
+        return f"{sites.hostile}, drawn by lot"
+    listed = ", ".join(map(str, numbers[:MAX_LISTED]))
+    more = f" and {len(numbers) - MAX_LISTED} more" if len(numbers) > MAX_LISTED else ""
+    share = f"{sites.hostile_share:.1%} of {rehearsal.examples:,} examples"
+    return f"site{'s' * (len(numbers) > 1)} {listed}{more}, with {share}"
 
 
 def describe_work(plan: "Plan", rehearsal: "Rehearsal", jobs: int, folder: Path) -> str:

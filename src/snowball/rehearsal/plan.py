@@ -98,6 +98,12 @@ class Rehearsal:
     guards: Mapping[str, str]
 
     @property
+    def hostile_sites(self) -> tuple[int, ...]:
+        """The operator's numbers of the hostile sites; empty if they are drawn from the clients that the data has."""
+        drawn = self.grid.runs[0].experiment.data.partition == "natural"
+        return () if drawn else self.sites.numbers[: self.sites.hostile]
+
+    @property
     def owns_objects(self) -> bool:
         """Whether data or a model came as Python objects, which a sweep's processes cannot be sent."""
         return bool(self.grid.runs[0].experiment.describe_own())
@@ -122,12 +128,11 @@ def plan_rehearsal(
     seeded = [load_experiment(PRESET, {**base, "seed": seed}, data=own_data, model=model) for seed in settings.seeds]
     fitted = [fit_attack(attack, sites, dataset) for attack in attacks]
     trials, probes = build_trials(seeded, defenses, fitted, sites.hostile / len(sites.sizes))
-    experiments = dict(zip(map(name_run, both := [*trials.values(), *probes.values()]), both, strict=True))
     return Rehearsal(
         settings,
         sites,
         examples,
-        build_grid(sites, list(experiments.values())),
+        build_grid(sites, [*trials.values(), *probes.values()]),
         tuple(Trial(*cell, name_run(experiment)) for cell, experiment in trials.items()),
         {cell: name_run(experiment) for cell, experiment in probes.items()},
         {defense.label: write_guard(defense, settings) for defense in defenses},
