@@ -21,7 +21,7 @@ FEDERATIONS: dict[str, dict[str, Any]] = {
     "20": {
         "sites": 20,
         "defenses": ["snowball-plus", "snowball"],
-        "attacks": ["cba", "model-replacement", "ipm"],
+        "attacks": ["cba", "model-replacement"],
     },
 }
 """The settings of each rehearsal; what they leave out is a rehearsal's default."""
