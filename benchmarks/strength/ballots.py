@@ -31,10 +31,10 @@ from snowball.defenses.snowball_plus.ballots import (
     charge_recalled,
     charge_reputation,
     charge_split,
-    charge_strangers,
     measure_signals,
 )
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
+from snowball.defenses.snowball_plus.few import charge_strangers
 from snowball.defenses.snowball_plus.joint import judge_together, score_traces
 from snowball.defenses.snowball_plus.memory import Memory, read_memory, read_traits
 from snowball.defenses.snowball_plus.method import update_records

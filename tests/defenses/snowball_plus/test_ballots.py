@@ -16,7 +16,6 @@ from snowball.defenses.snowball_plus.ballots import (
     CLEAR_SPLIT,
     CROWD_LEAD,
     CROWD_NOW,
-    FEW_SITES,
     LONE_SEPARATION,
     MAX_CHARGED_SHARE,
     MAX_EXCESS,
@@ -28,8 +27,6 @@ from snowball.defenses.snowball_plus.ballots import (
     REPEATED_POSITION,
     REPEATED_SPLIT,
     REPUTATION,
-    STRANGENESS,
-    STRANGENESS_OF_FEW,
     TRIGGER_POSITIONS,
     Charge,
     charge_crowd,
@@ -37,14 +34,11 @@ from snowball.defenses.snowball_plus.ballots import (
     charge_recalled,
     charge_reputation,
     charge_split,
-    charge_strangers,
     describe_position,
     drop_fitting,
     find_split,
     measure_crowds,
     measure_positions,
-    measure_rewiring,
-    measure_strangeness,
     rank_alignment,
     rank_disagreement,
     update_record,
@@ -57,6 +51,14 @@ from snowball.defenses.snowball_plus.evidence import (
     compare_at_positions,
     gather_evidence,
     share_energy,
+)
+from snowball.defenses.snowball_plus.few import (
+    FEW_SITES,
+    STRANGENESS,
+    STRANGENESS_OF_FEW,
+    charge_strangers,
+    measure_rewiring,
+    measure_strangeness,
 )
 from snowball.defenses.snowball_plus.memory import read_traits, recall_suspects, update_clients
 from snowball.defenses.snowball_plus.statistics import cut_in_two, rank_group
@@ -116,7 +118,7 @@ def test_nobody_is_charged_in_a_round_of_noise(make_round: Callable[..., Any], s
         evidence = gather(planted, recalled)
         assert charge_split(evidence, find_split(evidence)) is None
         assert charge_recalled(evidence) is None
-        assert charge_strangers(evidence, know_strangeness(measure_strangeness(evidence))) is None
+        assert charge_strangers(evidence, know_strangeness(measure(evidence))) is None
 
 
 @pytest.mark.parametrize("undo", [1.0, -1.0])
@@ -151,7 +153,10 @@ def test_a_weaker_split_is_charged_only_if_earlier_rounds_agree(make_round: Call
     split = require_split(evidence)
     assert REPEATED_SPLIT <= split.clarity < CLEAR_SPLIT
     assert charge_split(evidence, split) is None
-    assert charge_split(gather(planted, recall(earlier)), split) is split
+    charge = charge_split(gather(planted, recall(earlier)), split)
+    assert charge is not None
+    assert charge.suspects is split.suspects
+    assert charge.bound == REPEATED_SPLIT
     others = torch.randperm(50, generator=stream(seed)) < 15
     for differing in (recall(make_round(seed + 200), others), recall(earlier, ~earlier.infected)):
         assert charge_split(gather(planted, differing), split) is None
@@ -171,8 +176,11 @@ def test_how_clear_a_split_must_be(
 ) -> None:
     planted = make_round(0, infected=15)
     evidence = gather(planted, recall(planted) if recalled else None)
-    split = Charge("split", planted.infected, clarity, "")
-    assert charge_split(evidence, split) is (split if charged else None)
+    split = Charge("split", planted.infected, clarity, "", CLEAR_SPLIT)
+    charge = charge_split(evidence, split)
+    assert (charge is not None) == charged
+    if charge:
+        assert charge.bound == clarity
 
 
 @pytest.mark.parametrize(("separation", "charged"), [(LONE_SEPARATION, True), (LONE_SEPARATION - 0.01, False)])
@@ -183,7 +191,7 @@ def test_a_wide_split_is_charged_whatever_the_alignment(
     evidence, suspects = gather(planted), planted.infected
     clarity = separation + rank_alignment(evidence, suspects) + 1e-9
     assert clarity < 2
-    assert (charge_split(evidence, Charge("split", suspects, clarity, "")) is not None) == charged
+    assert (charge_split(evidence, Charge("split", suspects, clarity, "", CLEAR_SPLIT)) is not None) == charged
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -492,7 +500,7 @@ def test_a_position_leads_if_a_group_that_may_be_infected_rewires_it(group: int,
     assert float(measured[4]) == 0
     assert int((measured > 0).sum()) <= TRIGGER_POSITIONS
     assert evidence.positions is not None
-    suspects = describe_position(evidence.positions, 3, 1.0).suspects
+    suspects = describe_position(evidence.positions, 3, 1.0, 1.0).suspects
     assert not plausible or torch.equal(suspects, mark_first(group))
 
 
@@ -624,6 +632,11 @@ def test_no_position_is_charged_in_rounds_of_noise(make_image_round: Callable[..
         assert charge_position(evidence, measured, record, False) is None
 
 
+def measure(evidence: Evidence) -> Tensor:
+    """The strangeness of clients of equal size."""
+    return measure_strangeness(evidence, torch.zeros(len(evidence)))
+
+
 def know_strangeness(strangeness: Tensor) -> Tensor:
     """(n, 4) what is known of clients after a first round in which they were so strange."""
     clients = [f"{row:02}" for row in range(len(strangeness))]
@@ -637,7 +650,7 @@ def watch_strangers(make_round: Callable[..., Any], seed: int, infected: int) ->
     for round in range(1, 7):
         planted = make_round(100 * seed + round, rows=8, infected=infected)
         evidence, names = gather(planted), sorted(planted.updates.clients)
-        known = update_clients(known, names, measure_strangeness(evidence), round)
+        known = update_clients(known, names, measure(evidence), round)
         watched.append((planted, charge_strangers(evidence, read_traits(known, names))))
     return watched
 
@@ -672,7 +685,7 @@ def test_how_many_strangers_there_may_be(rows: int, strange: int, charged: bool)
     strangeness = torch.full((rows,), bound - 0.01, dtype=torch.float64)
     strangeness[:strange] = bound
     traits, evidence = know_strangeness(strangeness), lean_to(1, 1, 1, 1, rows=rows)
-    for each in (traits, traits * 4):  # as much in each of four rounds
+    for each in (traits * 2, traits * 4):  # as much in each of several rounds
         assert (charge_strangers(evidence, each) is not None) == charged
 
 
@@ -715,17 +728,17 @@ def test_how_many_may_have_such_a_reputation(count: int, rows: int, charged: boo
 
 def test_pointing_as_earlier_suspects_did_is_strange(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, rows=8, infected=1)
-    more = measure_strangeness(gather(planted, recall(planted))) - measure_strangeness(gather(planted))
+    more = measure(gather(planted, recall(planted))) - measure(gather(planted))
     assert float(more[planted.infected]) > 3
     assert abs(float(more.median())) < 1
 
 
 def test_no_deviation_decides_alone(make_round: Callable[..., Any]) -> None:
     planted = make_round(0, rows=8)
-    plain = measure_strangeness(gather(planted))
+    plain = measure(gather(planted))
     values = planted.updates.values.clone()
     values[3] *= 1e6  # only its length deviates
-    grown = measure_strangeness(gather(replace(planted, updates=planted.updates.replace_values(values))))
+    grown = measure(gather(replace(planted, updates=planted.updates.replace_values(values))))
     assert float(grown[3] - plain[3]) < 12
     assert float(grown[3]) > float(plain[3]) + 3
 
@@ -736,7 +749,7 @@ def test_who_rewires_one_position_most_is_strange(make_image_round: Callable[...
     expected = [max(shares[row, place] - np.median(shares[:, place]) for place in range(9)) for row in range(8)]
     assert measure_rewiring(evidence).tolist() == pytest.approx(expected)
     planted = make_image_round(0, rows=8, infected=1, rewired=3.0)
-    assert int(measure_strangeness(gather(planted)).argmax()) == int(planted.infected.nonzero())
+    assert int(measure(gather(planted)).argmax()) == int(planted.infected.nonzero())
 
 
 def test_without_positions_all_inputs_of_the_last_hidden_layer_say_how_strange_a_row_is(

@@ -16,11 +16,11 @@ from snowball.defenses.snowball_plus.ballots import (
     MAX_CHARGED_SHARE,
     MIN_SPLIT_ROWS,
     REPUTATION,
-    STRANGENESS,
     Charge,
     weigh_by_crowds,
 )
 from snowball.defenses.snowball_plus.evidence import ALL, HIDDEN, gather_evidence
+from snowball.defenses.snowball_plus.few import STRANGENESS, compute_length_factors, weigh_clients
 from snowball.defenses.snowball_plus.joint import judge_together
 from snowball.defenses.snowball_plus.memory import Memory, read_traits, recall_suspects, update_clients
 from snowball.defenses.snowball_plus.method import Ballot, join_suspects, learn_suspects
@@ -60,6 +60,15 @@ def average_plainly(updates: Updates, elected: Tensor, weights: Tensor | None = 
     return torch.tensor(np.average(rows, axis=0, weights=heavy[elected].numpy())).float()
 
 
+def average_few_plainly(updates: Updates, verdict: Verdict) -> Tensor:
+    """The mean of the elected by examples and trust, none longer than is usual for its size, in plain NumPy."""
+    assert verdict.state is not None
+    traits = read_traits(verdict.state["clients"], updates.clients)
+    weights = (updates.examples * weigh_clients(traits) * verdict.elected).numpy()
+    rows = updates.values.double().numpy() * compute_length_factors(updates, verdict.elected).numpy()[:, None]
+    return torch.tensor(np.average(rows, axis=0, weights=weights)).float()
+
+
 @pytest.mark.parametrize("start", [0, 100, 200])
 @pytest.mark.parametrize("fresh", [False, True])
 def test_the_infected_are_accused_and_the_model_stays_with_the_honest(
@@ -91,7 +100,8 @@ def test_a_weaker_attack_is_found_from_what_earlier_rounds_left_without_client_i
 def test_nobody_is_accused_where_nobody_attacks(make_round: Callable[..., Any], start: int, rows: int) -> None:
     for _, verdict in run(make_round, start=start, rows=rows):
         assert verdict.elected.all()
-        assert set(verdict.facts) == {"seconds.ballots"}
+        assert "charge" not in verdict.facts
+        assert 0 <= verdict.facts["clarity"] < 1
         assert verdict.state is not None
         assert verdict.state["charges"] == 0
 
@@ -102,7 +112,7 @@ def test_too_few_to_tell_apart_are_all_averaged(make_round: Callable[..., Any], 
     updates = make_round(0, rows=rows, infected=1, together=9.0).updates
     verdict = SnowballPlus()(updates, Context(round=9, state=state))
     assert verdict.elected.all()
-    assert not verdict.facts
+    assert set(verdict.facts) == {"shares"}
     torch.testing.assert_close(verdict.delta, average_plainly(updates, verdict.elected))
     assert pack(verdict.state) == pack(state)  # nor is anything learnt
 
@@ -112,11 +122,11 @@ def test_too_few_to_tell_apart_are_all_averaged(make_round: Callable[..., Any], 
     [
         (4, 1, True),
         (MIN_SPLIT_ROWS - 1, 1, True),
-        (MIN_SPLIT_ROWS - 1, CAUTIOUS_ROUNDS + 1, True),
+        (MIN_SPLIT_ROWS - 1, CAUTIOUS_ROUNDS, True),
         (MIN_SPLIT_ROWS, CAUTIOUS_ROUNDS + 1, False),
     ],
 )
-def test_few_rows_are_averaged_by_medians_while_nobody_is_accused(
+def test_few_rows_are_averaged_by_medians_at_first(
     make_round: Callable[..., Any], rows: int, round: int, medians: bool
 ) -> None:
     updates = make_round(0, rows=rows).updates
@@ -128,9 +138,15 @@ def test_few_rows_are_averaged_by_medians_while_nobody_is_accused(
 
 
 def test_a_charge_ends_the_medians(make_round: Callable[..., Any]) -> None:
-    planted, verdict = run(make_round, rows=8, infected=1)[0]
+    planted, verdict = run(make_round, rows=8, infected=1)[1]
     assert torch.equal(verdict.elected, ~planted.infected)
-    torch.testing.assert_close(verdict.delta, average_plainly(planted.updates, verdict.elected))
+    torch.testing.assert_close(verdict.delta, average_few_plainly(planted.updates, verdict))
+
+
+@pytest.mark.parametrize("infected", [0, 1])
+def test_few_rows_are_averaged_by_examples_and_trust_later(make_round: Callable[..., Any], infected: int) -> None:
+    for planted, verdict in run(make_round, rows=8, infected=infected)[CAUTIOUS_ROUNDS:]:
+        torch.testing.assert_close(verdict.delta, average_few_plainly(planted.updates, verdict))
 
 
 def test_one_huge_update_moves_the_model_by_no_more_than_a_median_length(make_round: Callable[..., Any]) -> None:
@@ -178,7 +194,7 @@ def test_without_the_crowd_all_weigh_alike(make_round: Callable[..., Any]) -> No
 def charge_rows(ballot: str, start: int, stop: int) -> Charge:
     """A charge of some of 20 rows."""
     rows = torch.arange(20)
-    return Charge(ballot, (rows >= start) & (rows < stop), 1.0, "")
+    return Charge(ballot, (rows >= start) & (rows < stop), 1.0, "", 1.0)
 
 
 def test_charges_are_joined_unless_they_are_too_many(make_round: Callable[..., Any]) -> None:
@@ -253,7 +269,7 @@ def test_without_any_ballot_nobody_is_ever_accused(make_round: Callable[..., Any
     nothing = SnowballPlus(without=get_args(Ballot))
     for planted, verdict in run(make_round, nothing, infected=15, lean=0.1):
         assert verdict.elected.all()
-        assert set(verdict.facts) == {"seconds.ballots"}
+        assert set(verdict.facts) == {"seconds.ballots", "clarity", "shares"}
         torch.testing.assert_close(verdict.delta, average_plainly(planted.updates, verdict.elected))
 
 
@@ -396,6 +412,20 @@ def test_facts_say_which_class_a_crowd_leans_to(make_round: Callable[..., Any]) 
     assert float(verdict.facts["clarity.crowd"]) >= CROWD_LEAD
     assert int((verdict.elected & planted.infected).sum()) <= 2
     assert int((~verdict.elected & ~planted.infected).sum()) <= 10
+
+
+def test_facts_hold_the_evidence_of_each_ballot(make_round: Callable[..., Any]) -> None:
+    planted, verdict = run(make_round, infected=15, together=3.0)[-1]
+    facts = verdict.facts
+    assert facts["charge"] == facts["words.split"]
+    assert float(facts["clarity.split"]) >= float(facts["bound.split"])
+    assert float(facts["clarity"]) >= 1
+    assert torch.equal(facts["charged.split"], planted.infected.double())  # type: ignore[arg-type]
+    assert verdict.suspects is not None
+    assert torch.equal(verdict.suspects, ~verdict.elected)
+    shares = facts["shares"]
+    assert isinstance(shares, Tensor)
+    assert torch.equal(shares > 0, verdict.elected)
 
 
 def test_facts_name_strangers(make_round: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ rounds of MNIST, Fashion-MNIST and CIFAR-10 without an attack ("clean rounds"); 
 seen there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -21,7 +21,6 @@ from snowball.defenses.snowball_plus.statistics import (
     separate_groups,
     standardise,
     standardise_ranks,
-    standardise_robustly,
 )
 
 MIN_SPLIT_ROWS = 16
@@ -90,12 +89,6 @@ ALIGNMENT_WEIGHT = 0.5
 MAX_EXCESS, MAX_RANK = 4.0, 5.0
 """The numbers of one round are capped here in the record of crowds, so that no round decides alone."""
 
-STRANGENESS = 6.0
-"""Mean sum of deviations from which a client is a stranger: the largest in clean rounds was 5.4."""
-
-FEW_SITES, STRANGENESS_OF_FEW = 8, 7.0
-"""With fewer updates than this, the sum must be larger, and how large: the largest in clean rounds was 6.5."""
-
 CLIENT_KEPT = 0.8
 """Weight of earlier rounds in the traits of a client."""
 
@@ -105,9 +98,6 @@ after two such rounds it is charged once more, after three in up to three rounds
 
 MIN_ACCUSED_SHARE = 0.6
 """The least share of a client's rounds with a charge in which it was accused itself."""
-
-MAX_DEVIATION = 6.0
-"""A client's deviations are capped here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +109,14 @@ class Charge:
         suspects: (n,) bool.
         clarity: how clear the charge is, in the ballot's own unit.
         words: what the group has in common, as text for the audit.
+        bound: the clarity from which the ballot charges.
     """
 
     ballot: str
     suspects: Tensor
     clarity: float
     words: str
+    bound: float
 
 
 class Signals(NamedTuple):
@@ -146,6 +138,19 @@ def measure_signals(evidence: Evidence) -> Signals:
     return Signals(find_split(evidence), measure_crowds(evidence), measure_positions(evidence))
 
 
+def measure_clarity(signals: Signals, crowds: Tensor | None) -> float:
+    """Return how close the clearest signal of a round is to a charge; the bound is 1. `crowds` is their record."""
+    ratios = [0.0]
+    if signals.split is not None:
+        ratios.append(signals.split.clarity / CLEAR_SPLIT)
+    if signals.positions is not None:
+        ratios.append(float(signals.positions.max()) / CLEAR_POSITION)
+    if crowds is not None:
+        highest = crowds.topk(2).values
+        ratios.append(float(highest[0] - highest[1]) / CROWD_LEAD)
+    return max(ratios)
+
+
 def find_split(evidence: Evidence) -> Charge | None:
     """Find the group that moves together and undoes the model most clearly, in any view, without charging it yet.
 
@@ -165,7 +170,7 @@ def find_split(evidence: Evidence) -> Charge | None:
                 clarity = separation + rank_alignment(evidence, suspects)
                 if best is None or clarity > best.clarity:
                     words = f"moves with {count - 1} others in {view}, separation {separation:.1f}"
-                    best = Charge("split", suspects, clarity, words)
+                    best = Charge("split", suspects, clarity, words, CLEAR_SPLIT)
     return best
 
 
@@ -184,9 +189,13 @@ def charge_split(evidence: Evidence, split: Charge | None) -> Charge | None:
     """Charge a split that is clear by itself, or less clear but in the direction of earlier rounds."""
     if split is None:
         return None
+    if split.clarity >= CLEAR_SPLIT:
+        return split
     separation = split.clarity - rank_alignment(evidence, split.suspects)
+    if separation >= LONE_SEPARATION:
+        return replace(split, clarity=separation, bound=LONE_SEPARATION)
     repeated = split.clarity >= REPEATED_SPLIT and agrees_with_earlier(evidence, split.suspects)
-    return split if split.clarity >= CLEAR_SPLIT or separation >= LONE_SEPARATION or repeated else None
+    return replace(split, bound=REPEATED_SPLIT) if repeated else None
 
 
 def agrees_with_earlier(evidence: Evidence, suspects: Tensor) -> bool:
@@ -212,7 +221,8 @@ def charge_recalled(evidence: Evidence) -> Charge | None:
     clarity = separation + rank_alignment(evidence, suspects)
     if clarity < RECALLED_CLARITY or not 1 <= suspects.sum() <= len(evidence) / 2:
         return None
-    return Charge("recalled", suspects, clarity, f"points as those accused before, separation {separation:.1f}")
+    words = f"points as those accused before, separation {separation:.1f}"
+    return Charge("recalled", suspects, clarity, words, RECALLED_CLARITY)
 
 
 def measure_crowds(evidence: Evidence) -> Tensor | None:
@@ -267,7 +277,8 @@ def charge_crowd(evidence: Evidence, measured: Tensor | None, crowds: Tensor | N
         or not 3 <= suspects.sum() <= MAX_CHARGED_SHARE * len(evidence)
     ):
         return None
-    return Charge("crowd", suspects, lead, f"leans to class {target} with {int(suspects.sum()) - 1} others")
+    words = f"leans to class {target} with {int(suspects.sum()) - 1} others"
+    return Charge("crowd", suspects, lead, words, CROWD_LEAD if lead >= CROWD_LEAD else REPEATED_CROWD)
 
 
 def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int, accused: bool) -> Tensor:
@@ -338,52 +349,19 @@ def charge_position(
         return None
     now, usual = int(measured.argmax()), int(positions.argmax())
     if measured[now] >= CLEAR_POSITION:
-        return describe_position(evidence.positions, now, float(measured[now]))
+        return describe_position(evidence.positions, now, float(measured[now]), CLEAR_POSITION)
     if positions[usual] < REPEATED_POSITION or measured[usual] < POSITION_NOW:
         return None
-    charge = describe_position(evidence.positions, usual, float(positions[usual]))
+    charge = describe_position(evidence.positions, usual, float(positions[usual]), REPEATED_POSITION)
     return None if accused and not agrees_with_earlier(evidence, charge.suspects) else charge
 
 
-def describe_position(products: Tensor, position: int, clarity: float) -> Charge:
+def describe_position(products: Tensor, position: int, clarity: float, bound: float) -> Charge:
     """Build the charge against those who rewire a position."""
     groups, separations = split_positions(products[position : position + 1])
     others, separation = int(groups.sum()) - 1, float(separations)
     words = f"rewires position {position} with {others} others, separation {separation:.1f}"
-    return Charge("position", groups[:, 0], clarity, words)
-
-
-def measure_strangeness(evidence: Evidence) -> Tensor:
-    """Return the (n,) sums of each row's upward deviations: in length, in rewired inputs, and in undoing the model.
-
-    If there were suspects before, pointing in their direction counts too.
-    """
-    traits = [evidence.log_lengths, measure_rewiring(evidence)]
-    traits += [] if evidence.alignment is None else [evidence.alignment]
-    traits += [point_back(evidence)] if evidence.recalled_directions else []
-    return torch.stack([standardise_robustly(each).clamp(-MAX_DEVIATION, MAX_DEVIATION) for each in traits]).sum(0)
-
-
-def measure_rewiring(evidence: Evidence) -> Tensor:
-    """Return how far the most rewired position of each of the (n,) rows exceeds the median over rows.
-
-    Without positions, return how far each row's shares of energy over the inputs are from the mean.
-    """
-    if POSITIONS in evidence.inputs:
-        shares = evidence.inputs[POSITIONS]
-        return (shares - shares.quantile(0.5, dim=0)).amax(1)
-    shares = list(evidence.inputs.values())[-1]
-    apart: Tensor = (shares - shares.mean(0)).norm(dim=1)
-    return apart
-
-
-def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
-    """Charge clients that deviate in several ways over the rounds: the ballot for few sites, one of which attacks."""
-    strangeness = traits[:, 0] / traits[:, 1]
-    suspects = strangeness >= (STRANGENESS if len(evidence) >= FEW_SITES else STRANGENESS_OF_FEW)
-    if len(evidence) >= MIN_SPLIT_ROWS or not 1 <= suspects.sum() <= len(evidence) / 2:
-        return None
-    return Charge("strangers", suspects, float(strangeness.max()), "deviates in length, direction and rewired inputs")
+    return Charge("position", groups[:, 0], clarity, words, bound)
 
 
 def charge_reputation(evidence: Evidence, traits: Tensor) -> Charge | None:
@@ -396,4 +374,5 @@ def charge_reputation(evidence: Evidence, traits: Tensor) -> Charge | None:
     suspects = (accused >= REPUTATION) & (accused >= MIN_ACCUSED_SHARE * judged)
     if len(evidence) < MIN_SPLIT_ROWS or not 1 <= suspects.sum() <= len(evidence) / 2:
         return None
-    return Charge("reputation", suspects, float(accused.max()), "was accused in most of its recent rounds")
+    words = "was accused in most of its recent rounds"
+    return Charge("reputation", suspects, float(accused.max()), words, REPUTATION)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
-from snowball.defenses.ops import compute_clip_factors, compute_medians, elect_everyone, sort_rows
+from snowball.defenses.ops import compute_clip_factors, elect_everyone
 from snowball.defenses.snowball_plus.ballots import (
+    CAUTIOUS_ROUNDS,
     MAX_CHARGED_SHARE,
     MAX_LEAD,
-    MIN_SPLIT_ROWS,
     Charge,
     Signals,
     charge_crowd,
@@ -28,14 +28,23 @@ from snowball.defenses.snowball_plus.ballots import (
     charge_recalled,
     charge_reputation,
     charge_split,
-    charge_strangers,
+    measure_clarity,
     measure_signals,
-    measure_strangeness,
     rank_agreement,
     update_record,
     weigh_by_crowds,
 )
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
+from snowball.defenses.snowball_plus.few import (
+    average_few,
+    charge_strangers,
+    clear_trusted,
+    find_bound,
+    find_medians,
+    is_small,
+    measure_strangeness,
+    recall_strangeness,
+)
 from snowball.defenses.snowball_plus.joint import Judgement, judge_together
 from snowball.defenses.snowball_plus.memory import (
     Memory,
@@ -51,6 +60,10 @@ from snowball.updates import Updates
 
 MIN_ROWS = 4
 """With fewer updates, nobody can be told apart from the others."""
+
+MAX_UNCHARGED_CLARITY = 0.99
+"""The clarity of a round without a charge stays below the bound of a charge, 1, even if a single signal was above it:
+a ballot may have more conditions than one."""
 
 INDEPENDENT = ("split", "position", "crowd")
 """Ballots whose charges are joined: none of them depends on earlier suspects."""
@@ -82,27 +95,36 @@ class SnowballPlus:
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Hold the ballots."""
         memory = read_memory(context, updates.layout)
+        shares: Tensor | None
         if len(updates) < MIN_ROWS:
-            return Verdict(
-                average_clipped(updates, elect_everyone(updates)), elect_everyone(updates), {}, context.state
-            )
+            everyone = elect_everyone(updates)
+            delta, shares = average_clipped(updates, everyone, updates.examples)
+            return Verdict(delta, everyone, {"shares": shares}, context.state)
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
         signals = measure_signals(evidence)
         memory = update_records(memory, evidence, signals, updates, context)
-        charges = self._hold_ballots(evidence, memory, signals, read_traits(memory.clients, updates.clients))
+        traits = read_traits(memory.clients, updates.clients)
+        charges = self._hold_ballots(evidence, memory, signals, traits)
         judgement = judge_charges(evidence, charges)
+        if judgement and is_small(len(updates)):
+            remaining = clear_trusted(judgement.suspects, charges[0].suspects, traits)
+            judgement = replace(judgement, suspects=remaining)
         memory = learn_suspects(memory, updates, evidence, judgement, signals.split)
         accused = judgement.suspects if judgement else join_suspects(evidence, charges)
         facts = describe_round(charges, judgement) | {"seconds.ballots": perf_counter() - start}
-        if charges:
-            delta = average_clipped(updates, ~accused)
-        elif len(updates) < MIN_SPLIT_ROWS:
-            delta = find_medians(updates)
+        if is_small(len(updates)):
+            facts |= {"strangeness": recall_strangeness(traits)}
+            clarity = float(recall_strangeness(traits).max()) / find_bound(len(updates))
+            cautious = context.round <= CAUTIOUS_ROUNDS and not charges
+            delta, shares = find_medians(updates) if cautious else average_few(updates, ~accused, traits)
         else:
-            record = None if "crowd" in self.without else memory.crowds
-            weights = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
-            delta = average_clipped(updates, ~accused, weights)
+            clarity = measure_clarity(signals, memory.crowds)
+            record = None if charges or "crowd" in self.without else memory.crowds
+            trust = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
+            delta, shares = average_clipped(updates, ~accused, updates.examples * trust)
+        facts |= {} if shares is None else {"shares": shares}
+        facts |= {"clarity": max(1.0, clarity) if charges else min(clarity, MAX_UNCHARGED_CLARITY)}
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember), accused)
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
@@ -122,7 +144,7 @@ class SnowballPlus:
 
 def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
     """Return the memory with this round's crowds, positions and deviations of clients, before anybody is accused."""
-    strangeness = measure_strangeness(evidence)
+    strangeness = measure_strangeness(evidence, updates.examples.double().log())
     return replace(
         memory,
         crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
@@ -173,7 +195,12 @@ def learn_suspects(
 
 def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> dict[str, Tensor | float | str]:
     """Return the charges and the judgement as facts of a verdict."""
-    facts: dict[str, Tensor | float | str] = {f"clarity.{charge.ballot}": charge.clarity for charge in charges}
+    facts: dict[str, Tensor | float | str] = {}
+    for charge in charges:
+        facts[f"words.{charge.ballot}"] = charge.words
+        facts[f"clarity.{charge.ballot}"] = charge.clarity
+        facts[f"bound.{charge.ballot}"] = charge.bound
+        facts[f"charged.{charge.ballot}"] = charge.suspects.double()
     if charges:
         facts["charge"] = "; ".join(charge.words for charge in charges)
     if judgement:
@@ -182,14 +209,9 @@ def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> di
     return facts
 
 
-def average_clipped(updates: Updates, elected: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Average the elected, weighted by examples times weight, and none longer than their median length."""
+def average_clipped(updates: Updates, elected: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Average the elected with these (n,) weights, none longer than their median length; also return the shares."""
     lengths = updates.squared_norms.sqrt()
     factors = compute_clip_factors(lengths, float(lengths[elected].quantile(0.5)))
-    shares = updates.examples.double() * elected * (1 if weights is None else weights)
-    return updates.combine(updates.normalise(shares) * factors)
-
-
-def find_medians(updates: Updates) -> Tensor:
-    """Return the median of each column: each of a few updates would be a large share of a mean."""
-    return updates.reduce_columns(lambda columns: compute_medians(sort_rows(columns)))
+    shares = updates.normalise(weights.double() * elected)
+    return updates.combine(shares * factors), shares

@@ -1,0 +1,150 @@
+"""Few sites: with fewer than 16 updates, groups may be chance, so each client is watched over the rounds.
+
+A client of eight is a large part of every average, and its size may be anything. So the length of an update is compared
+with the length that is usual for its number of examples, both to find strangers and to limit what it contributes.
+"""
+
+import torch
+from torch import Tensor
+
+from snowball.defenses.ops import compute_medians, sort_rows
+from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT, MIN_SPLIT_ROWS, Charge, point_back
+from snowball.defenses.snowball_plus.evidence import POSITIONS, SMALLEST_LENGTH, Evidence
+from snowball.defenses.snowball_plus.statistics import standardise_robustly
+from snowball.updates import Updates
+
+STRANGENESS = 6.0
+"""Mean sum of deviations from which a client is a stranger: the largest in clean rounds was 5.4."""
+
+FEW_SITES, STRANGENESS_OF_FEW = 8, 7.0
+"""With fewer updates than this, the sum must be larger, and how large: the largest in clean rounds was 6.5."""
+
+TRUSTED_STRANGENESS = 3.0
+"""Mean sum of deviations up to which a client has its full weight; from there it falls to zero at the bound."""
+
+FIRST_ROUND_FACTOR = 1.5
+"""How much stranger a client must be in its first round, which may be chance, to be charged."""
+
+MAX_DEVIATION = 6.0
+"""A client's deviations are capped here."""
+
+MIN_SIZE_RATIO = 1.05
+"""Least ratio of two numbers of examples from which the effect of sizes can be seen."""
+
+LENGTH_SLACK = 1.25
+"""How much longer an update may be than is usual for its number of examples, before it is clipped."""
+
+
+def is_small(rows: int) -> bool:
+    """Whether a cohort is so small that its clients are watched one by one."""
+    return rows < MIN_SPLIT_ROWS
+
+
+def measure_strangeness(evidence: Evidence, sizes: Tensor) -> Tensor:
+    """Return the (n,) sums of each row's upward deviations: in length, in rewired inputs, and in undoing the model.
+
+    `sizes` are the (n,) logarithms of example counts. If there were suspects before, pointing in their direction counts
+    too.
+    """
+    lengths = evidence.log_lengths
+    traits = [remove_size_effect(lengths, sizes) if is_small(len(evidence)) else lengths, measure_rewiring(evidence)]
+    traits += [] if evidence.alignment is None else [evidence.alignment]
+    traits += [point_back(evidence)] if evidence.recalled_directions else []
+    return torch.stack([standardise_robustly(each).clamp(-MAX_DEVIATION, MAX_DEVIATION) for each in traits]).sum(0)
+
+
+def measure_rewiring(evidence: Evidence) -> Tensor:
+    """Return how far the most rewired position of each of the (n,) rows exceeds the median over rows.
+
+    Without positions, return how far each row's shares of energy over the inputs are from the mean.
+    """
+    if POSITIONS in evidence.inputs:
+        shares = evidence.inputs[POSITIONS]
+        return (shares - shares.quantile(0.5, dim=0)).amax(1)
+    shares = list(evidence.inputs.values())[-1]
+    apart: Tensor = (shares - shares.mean(0)).norm(dim=1)
+    return apart
+
+
+def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
+    """Charge clients that deviate in several ways over the rounds: the ballot for few sites, one of which attacks."""
+    suspects = find_strangers(traits)
+    if not is_small(len(evidence)) or not 1 <= suspects.sum() <= len(evidence) / 2:
+        return None
+    words = "deviates in length, direction and rewired inputs"
+    return Charge("strangers", suspects, float(recall_strangeness(traits).max()), words, find_bound(len(evidence)))
+
+
+def find_strangers(traits: Tensor) -> Tensor:
+    """Return an (n,) bool mask of the clients that are strange enough to be charged."""
+    first_round = traits[:, 1] <= 1
+    return recall_strangeness(traits) >= find_bound(len(traits)) * torch.where(first_round, FIRST_ROUND_FACTOR, 1.0)
+
+
+def clear_trusted(suspects: Tensor, charged: Tensor, traits: Tensor) -> Tensor:
+    """Return the (n,) suspects without those who have their full weight, or the charged if nobody else is left.
+
+    All traces together may cut a few rows in two by chance.
+    """
+    remaining = suspects & (recall_strangeness(traits) > TRUSTED_STRANGENESS)
+    return remaining if remaining.any() else charged
+
+
+def recall_strangeness(traits: Tensor) -> Tensor:
+    """Return the (n,) mean strangeness of clients over their rounds, in which recent ones count more."""
+    return traits[:, 0] / traits[:, 1]
+
+
+def find_bound(rows: int) -> float:
+    """Return the strangeness from which a client is a stranger."""
+    return STRANGENESS if rows >= FEW_SITES else STRANGENESS_OF_FEW
+
+
+def remove_size_effect(values: Tensor, sizes: Tensor) -> Tensor:
+    """Return (n,) values minus their linear dependence on the (n,) logarithms of example counts.
+
+    The slope is the median over all pairs of clients (Theil and Sen), so a few attackers cannot set it; it is neither
+    negative nor above 1, since more examples make more steps, and lengths grow at most with their number.
+    """
+    first, second = torch.triu_indices(len(values), len(values), 1)
+    steps, apart = values[second] - values[first], sizes[second] - sizes[first]
+    told_apart = apart.abs() >= torch.tensor(MIN_SIZE_RATIO).log()
+    if not told_apart.any():
+        return values
+    slope = (steps[told_apart] / apart[told_apart]).quantile(0.5).clamp(0, 1)
+    return values - slope * sizes
+
+
+def compute_length_factors(updates: Updates, elected: Tensor) -> Tensor:
+    """Return the (n,) factors that clip updates to the length that is usual among the elected of their size."""
+    lengths = updates.squared_norms.sqrt().clamp(min=SMALLEST_LENGTH).log()
+    sizes = updates.examples.double().log()
+    excess = torch.full_like(lengths, 0)
+    about = remove_size_effect(lengths[elected], sizes[elected])
+    excess[elected] = about - about.quantile(0.5)
+    return (-(excess - torch.tensor(LENGTH_SLACK).log())).exp().clamp(max=1)
+
+
+def weigh_clients(traits: Tensor) -> Tensor:
+    """Return the (n,) weights of clients: lower for those who are new, and for those who are nearly strangers."""
+    experience = (1 - CLIENT_KEPT) * traits[:, 1]
+    bound = find_bound(len(traits))
+    trust = (bound - recall_strangeness(traits)) / (bound - TRUSTED_STRANGENESS)
+    return experience * trust.clamp(0, 1)
+
+
+def average_few(updates: Updates, elected: Tensor, traits: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Average the elected by examples and trust, none longer than is usual, and return the shares; medians without any.
+
+    Nobody is trusted if all who are not accused are nearly strangers.
+    """
+    weights = weigh_clients(traits) * elected
+    if not weights.any():
+        return find_medians(updates)
+    shares = updates.normalise(updates.examples * weights)
+    return updates.combine(shares * compute_length_factors(updates, elected)), shares
+
+
+def find_medians(updates: Updates) -> tuple[Tensor, None]:
+    """Return the median of each column, in which nobody has a share: each of a few would be a large part of a mean."""
+    return updates.reduce_columns(lambda columns: compute_medians(sort_rows(columns))), None
