@@ -111,6 +111,38 @@ def test_senders_of_nan_are_dropped_and_leave_no_trace_in_the_memory() -> None:
     assert_same_state(noisy[-1].tensors, quiet[-1].tensors)
 
 
+@pytest.mark.parametrize("mode", ["enforce", "monitor"])
+@pytest.mark.parametrize("count", [8, CLIENTS])
+def test_the_audit_has_the_shares_of_every_average_also_with_decisions_of_people(
+    mode: Any, count: int, tmp_path: Path
+) -> None:
+    rules, sites = {SITES[-1]: "allow", SITES[-2]: "probation", SITES[-3]: "deny"}, SITES[-count:]
+    (tmp_path / "decisions.toml").write_text(
+        "".join(
+            f'[[decision]]\nsite = "{site}"\nrule = "{rule}"\nreason = "agreed"\nby = "me"\n'
+            for site, rule in rules.items()
+        )
+    )
+    guard = Guard(SnowballPlus(), mode, seed=3, decisions=tmp_path / "decisions.toml")
+    averages = 0
+    for judgement in run_rounds(guard, [sites] * (ROUNDS + 2)):
+        entry = judgement.entry
+        assert SITES[-1] in entry["averaged"]
+        assert not {SITES[-2], SITES[-3]} & set(entry["averaged"])
+        if entry["shares"]:  # a median of few has none
+            averages += 1
+            assert list(entry["shares"]) == entry["averaged"]
+            assert sum(entry["shares"].values()) == pytest.approx(1)
+            assert min(entry["shares"].values()) >= 0
+    assert averages >= 4
+
+
+def test_a_round_that_keeps_the_model_has_no_shares() -> None:
+    (judgement,) = run_rounds(Guard(SnowballPlus(), min_elected=CLIENTS + 1), [SITES])
+    assert judgement.kept
+    assert (judgement.entry["averaged"], judgement.entry["shares"]) == ([], {})
+
+
 def test_the_size_of_the_cohort_may_change_between_rounds() -> None:
     guard = Guard(SnowballPlus(), seed=3, low_turnout="aggregate")
     few, some = [*SITES[:2], SITES[-1]], [*SITES[:10], *SITES[-2:]]

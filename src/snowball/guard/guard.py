@@ -327,7 +327,7 @@ class Guard:
             self._check_turnout(len(valid), admitted, entry)
             return self._judge_valid(base, layout, valid, admitted.decisions, entry)
         except Exception as error:  # fail closed: whatever a defense raises, the federation goes on
-            entry |= {"outcome": "kept", "reason": explain_failure(error)}
+            entry |= {"outcome": "kept", "reason": explain_failure(error), "shares": {}}
             return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
     def _check_turnout(self, valid: int, admitted: Admitted, entry: JudgedRound) -> None:

@@ -52,7 +52,8 @@ class JudgedRound(TypedDict):
         clarity: how close the strongest evidence is to an accusation, or how far beyond: the bound is 1; None if the
             defense does not measure it.
         averaged: the clients that went into the model: the elected, or all judged in monitor mode.
-        shares: the share of the average of each averaged client; empty if the result is not an average.
+        shares: the share of the average of each averaged client, or of the weights that Flower's strategy gets; empty
+            if the result is not an average.
         decisions: the decisions of people that were in force.
         ids: the framework's id of each client that has another name.
         facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that

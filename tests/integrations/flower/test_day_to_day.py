@@ -8,10 +8,12 @@ import pytest
 pytest.importorskip("flwr", reason="Flower's strategies need flwr >= 1.41: `make test-flower` has it")
 
 from flower_federation import GLOBAL, NODES, Make, Nodes, ask_nodes, assert_average, make_record, make_reply
+from flwr.serverapp.strategy import FedAvg
 
 from snowball import defenses
 from snowball.errors import RunError, SettingError
 from snowball.guard import AuditLog, restore_model
+from snowball.integrations.flower import Guarded
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -35,6 +37,17 @@ def test_names_and_decisions_are_read_in_every_round(make: Make, audit: AuditLog
     assert "Ulm" not in watched["averaged"]
     assert "Ulm" in back["averaged"]
     assert back["ids"] == {"Ulm": "3"}
+
+
+def test_the_audits_shares_are_those_of_the_counts_that_the_held_strategy_gets(audit: AuditLog, tmp_path: Path) -> None:
+    (tmp_path / "sites.toml").write_text('[sites]\n"3" = "Ulm"\n')
+    strategy = Guarded(FedAvg(), defense=defenses.Median(), audit=audit.path, names=tmp_path / "sites.toml")
+    arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
+    assert_average(arrays, NODES)
+    (entry,) = audit.read_entries()
+    counts = {"Ulm" if node == 3 else str(node): 10 + node for node in NODES}
+    total = sum(counts.values())
+    assert entry["shares"] == pytest.approx({name: count / total for name, count in counts.items()})
 
 
 def test_a_low_turnout_keeps_the_model_unless_the_operator_says_otherwise(make: Make, audit: AuditLog) -> None:

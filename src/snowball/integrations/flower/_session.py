@@ -127,7 +127,7 @@ class GuardSession:
         """Record that the old model stays, and return what Flower expects of a strategy without arrays."""
         if reason is not None:
             entry: JudgedRound = {**judgement.entry, "outcome": "kept", "reason": reason[:MAX_DETAIL_CHARS]}
-            entry["averaged"] = []
+            entry |= {"averaged": [], "shares": {}}
             judgement = replace(judgement, averaged=(), entry=entry)
         self.record(judgement, self.model)
         return None, None
@@ -136,6 +136,13 @@ class GuardSession:
         """Log the guard's settings."""
         guard = self.guard
         logger.info("\t├──> Guard: %s, mode %s, %d rounds judged", guard.defense, guard.mode, guard.round)
+
+
+def enter_given_shares(judgement: Judgement) -> Judgement:
+    """Return a judgement whose shares are those of the example counts that a strategy gets to weight replies by."""
+    names, counts = judgement.entry["averaged"], [judgement.examples[client] for client in judgement.averaged]
+    shares = {name: count / sum(counts) for name, count in zip(names, counts, strict=True)}
+    return replace(judgement, entry={**judgement.entry, "shares": shares})
 
 
 def conform_array(name: str, values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from snowball.guard import Guard
-from snowball.integrations.flower._session import GuardSession, encode_model
+from snowball.integrations.flower._session import GuardSession, encode_model, enter_given_shares
 
 logger = getLogger("flwr")
 
@@ -75,7 +75,7 @@ class Guarded(Strategy):
         except Exception as error:  # a strategy may fail on valid replies too
             self.guard.state, self.guard.known_names = before
             return self.guard_session.keep_model(judgement, f"{type(self.strategy).__name__} failed: {error}")
-        self.guard_session.record(judgement, model)
+        self.guard_session.record(enter_given_shares(judgement), model)
         return encode_model(model), metrics
 
     def configure_evaluate(
