@@ -53,6 +53,18 @@ def test_a_site_that_got_its_name_later_is_one_client(make_entry: Make) -> None:
     assert before["left_out"] == [ID]
 
 
+def test_a_stranger_whose_id_is_a_sites_name_is_another_client(make_entry: Make) -> None:
+    stranger = "Aachen (an unknown id)"
+    fault = {"client": stranger, "reason": "identity", "detail": ""}
+    ids = {"Aachen": ID, stranger: "Aachen"}
+    audit = Audit([make_entry(number, elected=["Aachen"], dropped=[fault], ids=ids) for number in (1, 2)])
+    assert [(client.client, client.rounds) for client in audit.clients] == [
+        ("Aachen", {"elected": 2}),
+        (stranger, {"dropped": 2}),
+    ]
+    assert audit.find_client("Aachen").ids == [ID]
+
+
 def test_without_names_nothing_is_copied(make_entry: Make) -> None:
     entries = [make_entry(1, elected=["a"])]
     assert Audit(entries).entries is entries

@@ -16,8 +16,12 @@ LISTS = ("asked", "answered", "silent", "elected", "left_out", "suspects", "aver
 
 
 def unify_names(entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
-    """Return the rounds with the operator's names also where a client was still listed by its id."""
-    names = {id: name for entry in entries for name, id in entry["ids"].items() if id != name}
+    """Return the rounds with the operator's names also where a client was still listed by its id.
+
+    An id that is also a site's name means that site: a stranger may have chosen it.
+    """
+    taken = {name for entry in entries for name in entry["ids"]}
+    names = {id: name for entry in entries for name, id in entry["ids"].items() if id not in taken}
     if not names:
         return entries
     return [_rename_clients(entry, names) if names.keys() & list_names(entry) else entry for entry in entries]
