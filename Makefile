@@ -74,6 +74,7 @@ fmt: setup
 
 bench: setup
 	$(BIN)/snowball bench elections --json > benchmarks/results/bench-elections.json
+	$(BIN)/snowball bench guard --json > benchmarks/results/bench-guard.json
 	$(BIN)/snowball bench training --json > benchmarks/results/bench-training.json
 
 $(DOCS)/installed: constraints-docs.txt

@@ -27,6 +27,7 @@ FLOW = (
 PURPOSES = {
     "cli": "commands",
     "testing": "check suites for defenses and attacks",
+    "rehearsal": "which defense holds in a federation",
     "api": "run, sweep, simulate for scripts",
     "sweeps": "grids of runs",
     "integrations": "Flower, NVFlare",

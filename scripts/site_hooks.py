@@ -21,6 +21,7 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "examples/flower.md": "examples/flower/README.md",
     "examples/nvflare.md": "examples/nvflare/README.md",
+    "examples/grafana.md": "examples/grafana/README.md",
     "sample.md": "src/snowball/data/sample/README.md",
 }
 """Pages of the site that are not in docs/, and their files."""

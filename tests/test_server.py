@@ -27,7 +27,7 @@ from snowball.errors import RunError, UpdateError
 from snowball.guard import Guard, Reply
 from snowball.records.audit import REASONS
 from snowball.server import NOT_FINITE, Dropped, Outcome, Received, judge_round
-from snowball.updates import Layout, Updates
+from snowball.updates import Differences, Layout, Updates
 
 LAYOUT = Layout(("first.weight", "last.bias"), ((3, 2), (2,)))
 BASE = torch.arange(LAYOUT.width) / 8
@@ -102,6 +102,18 @@ def test_there_is_no_second_copy_of_the_rows() -> None:
     received = receive(range(6))
     received.values[2] = torch.nan
     assert judge(received, FedAvg()).updates.values.data_ptr() == received.values.data_ptr()
+
+
+def test_differences_are_judged_like_the_matrix_of_their_rows() -> None:
+    received, plain = receive(range(6)), receive([0, 1, 3, 4, 5])
+    models = [LAYOUT.split(BASE + row) for row in received.values]
+    models[2]["last.bias"][1] = torch.nan
+    norms = torch.tensor([1.0, 1.0, torch.nan, 1.0, 1.0, 1.0])
+    deferred = replace(received, values=Differences(BASE, models, norms, LAYOUT))
+    for defense in (FedAvg(), Krum(), Median()):
+        outcome = judge(deferred, defense)
+        assert outcome.dropped == (Dropped("site-02", "not-finite", "'last.bias' holds NaN or infinite numbers"),)
+        assert is_same(outcome, judge(plain, defense))
 
 
 def test_a_round_that_leaves_nobody_is_an_error() -> None:
@@ -214,7 +226,7 @@ def test_a_guard_makes_the_same_model_of_the_same_replies_to_the_bit(
         target[0] = number
     replies = [reply_from(received, place) for place in range(8)]
     outcome = judge(received, defense)
-    judgement = Guard(defense, seed=7)({**LAYOUT.split(BASE), **BUFFERS}, replies)
+    judgement = Guard(defense, seed=7, max_share=1)({**LAYOUT.split(BASE), **BUFFERS}, replies)
     assert judgement.kept == (outcome.kept is not None)
     assert judgement.entry["reason"] == outcome.kept
     for name, tensor in {**LAYOUT.split(outcome.base), **outcome.buffers}.items():

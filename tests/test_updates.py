@@ -11,7 +11,7 @@ from snowball import updates as module
 from snowball.defenses import Verdict
 from snowball.errors import UpdateError
 from snowball.testing import make_toy_round
-from snowball.updates import Layout, Updates, limit_shares, select_parameters
+from snowball.updates import Differences, Layout, Updates, limit_shares, select_parameters
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
@@ -423,3 +423,69 @@ def test_shares_keep_their_sum_order_and_limit(weights: list[float], limit: floa
 def test_a_worked_limit() -> None:
     shares = limit_shares(torch.tensor([0.7, 0.2, 0.06, 0.04], dtype=torch.float64), 0.4)
     assert shares.tolist() == pytest.approx([0.4, 0.4, 0.12, 0.08])
+
+
+def make_differences(count: int = 5, dtype: torch.dtype = torch.float32) -> tuple[Differences, Updates]:
+    """Differences of models in memory, and the same updates as a matrix; clients do not arrive in their order."""
+    rng = torch.Generator().manual_seed(count)
+    shapes = {"w": (3, 7), "b": (5,), "s": ()}
+    base, *models = (
+        {name: torch.randn(shape, generator=rng).to(dtype) for name, shape in shapes.items()} for _ in range(count + 1)
+    )
+    layout = Layout.from_tensors(base)
+    origin = layout.to_row(base)
+    rows = torch.stack([layout.to_row(model) - origin for model in models])
+    differences = Differences(origin, [{**model, "more": torch.ones(2)} for model in models], rows.norm(dim=1), layout)
+    return differences, name_updates(rows, layout)
+
+
+def name_updates(values: Any, layout: Layout) -> Updates:
+    count = len(values)
+    return Updates(values, 1.0 + torch.arange(count) % 3, [str(9 - row) for row in range(count)], layout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [4, 1 << 17])
+def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROW_BLOCK_ELEMENTS", block)
+    differences, plain = make_differences(5, dtype)
+    updates = name_updates(differences, plain.layout)
+    weights = torch.tensor([0.3, 0.0, 0.2, 0.4, 0.1], dtype=torch.float64)
+    tiny = torch.finfo(plain.dtype).eps
+    assert updates.dtype == plain.dtype
+    assert updates.clients == plain.clients
+    torch.testing.assert_close(updates.combine(weights), plain.combine(weights), rtol=2 * tiny, atol=tiny)
+    assert torch.equal(updates.values, plain.values)
+    assert torch.equal(updates.squared_norms, plain.squared_norms)
+    assert torch.equal(updates.gram("w"), plain.gram("w"))
+    assert torch.equal(updates.select_layer("b").values, plain.select_layer("b").values)
+    assert torch.equal(differences.select([3, 1]).to_matrix(), differences.to_matrix()[[3, 1]])
+
+
+def test_an_average_of_differences_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    differences, plain = make_differences()
+    monkeypatch.setattr(Differences, "to_matrix", None)
+    updates = Updates(differences, torch.ones(5), plain.clients, plain.layout, finite=True)
+    assert updates.mean(updates.examples).shape == (plain.layout.width,)
+    assert not updates.combine(torch.zeros(5)).any()
+
+
+def test_differences_are_refused_like_a_matrix() -> None:
+    differences, plain = make_differences()
+    with pytest.raises(UpdateError, match="there are no updates"):
+        name_updates(differences.select([]), plain.layout)
+    with pytest.raises(UpdateError, match="rows have 27 columns, the layout has 4"):
+        name_updates(differences, Layout(("w",), ((4,),)))
+    differences.models[2]["b"][0] = torch.nan  # type: ignore[index]
+    with pytest.raises(UpdateError, match="client '7' holds NaN, infinite or overflowing numbers"):
+        name_updates(differences, plain.layout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_finite_numbers_whose_sum_overflows_are_finite(dtype: torch.dtype) -> None:
+    largest = torch.finfo(dtype).max
+    assert module.is_finite(torch.full((4,), largest, dtype=dtype))
+    assert module.is_finite(torch.tensor([], dtype=dtype))
+    assert module.is_finite(torch.tensor([1, 2]))
+    for broken in ([torch.nan, 1], [torch.inf, -torch.inf], [1, -torch.inf]):
+        assert not module.is_finite(torch.tensor(broken, dtype=dtype))

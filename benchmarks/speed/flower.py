@@ -12,7 +12,7 @@ share of FedAvg's round.
 """
 
 import json
-import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -26,16 +26,18 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
-from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 
+from benchmarks.files import ROOT
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.timing import Case, make_case, use_one_thread
 from snowball import defenses
 from snowball.data import load_dataset
 from snowball.integrations.flower import Guarded, GuardedFedAvg
 from snowball.models import build_model
+from snowball.records.files import read_json, write_json
 from snowball.rng import stream
+from snowball.sim.engines.flower_link import SimulationLink
 from snowball.sim.experiment import TrainingSettings
 from snowball.sim.training.sgd import Trainer
 
@@ -48,6 +50,36 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 ROUNDS, WORKERS = 6, 2
 TRAININGS = {"20 images, one epoch": (20, 1), "240 images, two epochs": (EXAMPLES, 2)}
+
+
+APP = """
+[project]
+name = "flower-speed"
+version = "0.1.0"
+description = "Rounds whose seconds are counted"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "snowball"
+
+[tool.flwr.app.components]
+serverapp = "benchmarks.speed.flower:server_app"
+clientapp = "benchmarks.speed.flower:client_app"
+
+[tool.flwr.app.config]
+examples = 0
+epochs = 0
+out = ""
+"""
+
+client_app = ClientApp()
+server_app = ServerApp()
+
+
+def build_network() -> torch.nn.Module:
+    """Build the paper's network for MNIST."""
+    dataset = load_dataset("mnist-sample")
+    return build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
 
 
 class Nodes:
@@ -105,7 +137,7 @@ def make_site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]],
     """Make the local training of a simulated client, once per process."""
     torch.set_num_threads(1)
     dataset = load_dataset("mnist-sample")
-    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    model = build_network()
     trainer = Trainer(model, TrainingSettings(epochs=epochs))
     split = dataset.train[torch.arange(examples)]
     inputs = dataset.normalise(split.inputs)
@@ -118,17 +150,13 @@ def make_site(examples: int, epochs: int) -> Callable[[dict[str, torch.Tensor]],
     return train
 
 
-def make_client(examples: int, epochs: int) -> ClientApp:
-    """Make an app that trains on some images."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        state = make_site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
-        content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": examples, "loss": 1.0})}
-        return Message(RecordDict(content), reply_to=message)
-
-    return app
+@client_app.train()
+def train_site(message: Message, context: Context) -> Message:
+    """Train on some images."""
+    examples, epochs = (int(context.run_config[name]) for name in ("examples", "epochs"))
+    state = make_site(examples, epochs)(message.content["arrays"].to_torch_state_dict())
+    content = {"arrays": ArrayRecord(state), "metrics": MetricRecord({"num-examples": examples, "loss": 1.0})}
+    return Message(RecordDict(content), reply_to=message)
 
 
 def time_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[float, float]:
@@ -145,27 +173,28 @@ def time_round(strategy: Strategy, arrays: ArrayRecord, grid: Grid) -> tuple[flo
     return end - start, end - answered + asked - start
 
 
-def simulate_rounds(model: torch.nn.Module, training: tuple[int, int]) -> dict[str, float]:
-    """Run rounds in Flower's simulation, FedAvg's and guarded ones in turn."""
-    seconds: dict[str, list[tuple[float, float]]] = {"plain": [], "guarded": []}
-    app = ServerApp()
+@server_app.main()
+def time_rounds(grid: Grid, context: Context) -> None:
+    """Run rounds, FedAvg's and guarded ones in turn, and write their seconds to a file."""
+    everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes join one by one
+    guarded = Guarded(FedAvg(**everybody), defense=defenses.Snowball(grow_after=0))
+    strategies = {"plain": FedAvg(**everybody), "guarded": guarded}
+    arrays, seconds = ArrayRecord(build_network().state_dict()), {name: [] for name in strategies}
+    for _ in range(ROUNDS):
+        for name, strategy in strategies.items():
+            seconds[name].append(time_round(strategy, arrays, grid))
+    write_json(str(context.run_config["out"]), seconds)
 
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        everybody = {"min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}  # nodes join one by one
-        guarded = Guarded(FedAvg(**everybody), defense=defenses.Snowball(grow_after=0))
-        strategies = {"plain": FedAvg(**everybody), "guarded": guarded}
-        arrays = ArrayRecord(model.state_dict())
-        for _ in range(ROUNDS):
-            for name, strategy in strategies.items():
-                seconds[name].append(time_round(strategy, arrays, grid))
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    resources = {
-        "init_args": {"num_cpus": WORKERS, "log_to_driver": False},
-        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-    }
-    run_simulation(app, make_client(*training), CLIENTS, backend_config=resources)
+def simulate_rounds(examples: int, epochs: int) -> dict[str, float]:
+    """Run rounds in Flower's simulation, and return the medians of their seconds."""
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # its processes import this module
+    with SimulationLink(WORKERS, {"PYTHONPATH": python_path}) as link:
+        app, out, log = (link.folder / name for name in ("app", "seconds.json", "run.log"))
+        app.mkdir()
+        (app / "pyproject.toml").write_text(APP, encoding="utf-8")
+        link.run_app(app, CLIENTS, {"examples": examples, "epochs": epochs, "out": str(out)}, log)
+        seconds = read_json(out)
     (plain, own), (guarded, added) = (
         [median(column) for column in zip(*seconds[name][1:], strict=True)] for name in ("plain", "guarded")
     )
@@ -175,8 +204,7 @@ def simulate_rounds(model: torch.nn.Module, training: tuple[int, int]) -> dict[s
 def run() -> dict[str, Any]:
     """Measure every strategy."""
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # messages can only be made inside a task
-    dataset = load_dataset("mnist-sample")
-    model = build_model("cnn", dataset.input_shape, dataset.classes, stream(0, "model"))
+    model = build_network()
     facts = {"clients": CLIENTS, "parameters": sum(parameter.numel() for parameter in model.parameters())}
     with use_one_thread():
         plain = time_aggregation(FedAvg(), model)
@@ -187,12 +215,10 @@ def run() -> dict[str, Any]:
         round_seconds = CLIENTS * time_training(model)
     for case in cases:
         case["share_of_round"] = case["seconds"] / (case["seconds"] + round_seconds)
-    rounds = [{"name": name, **simulate_rounds(model, training)} for name, training in TRAININGS.items()]
+    rounds = [{"name": name, **simulate_rounds(*training)} for name, training in TRAININGS.items()]
     machine = {**describe_machine(), "flwr": version("flwr")}
     return {"machine": machine, "training_seconds": round_seconds, "cases": cases, "simulated": rounds}
 
 
 if __name__ == "__main__":
-    from benchmarks.speed import flower  # the simulation's processes import this module by this name
-
-    print(json.dumps(flower.run(), indent=1))
+    print(json.dumps(run(), indent=1))

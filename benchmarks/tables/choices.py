@@ -3,9 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from benchmarks.files import read_result
 from benchmarks.tables.markdown import format_percent, format_table
+from snowball.rehearsal.verdict import describe_attack
 
 
 def tabulate_judges() -> str:
@@ -152,3 +154,21 @@ def _format_accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
     main = sum(last["main_accuracy"] for last in lasts) / len(lasts)
     backdoors = ", ".join(f"{100 * last['backdoor_accuracy']:.0f}" for last in lasts)
     return f"{100 * main:.0f} / {backdoors}"
+
+
+def tabulate_rehearsal(federation: str) -> str:
+    """Tabulate a rehearsal: the attacks, and under each how every defense does."""
+    cells = read_result("rehearsals")["federations"][federation]["cells"]
+    defenses, attacks = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("defense", "attack"))
+    by_pair = {(cell["attack"], cell["defense"]): cell for cell in cells}
+    rows = (
+        [describe_attack(attack), *(format_rehearsed(by_pair[attack, defense]) for defense in defenses)]
+        for attack in attacks
+    )
+    return format_table(("backdoor, % / accuracy lost, points / honest left out, %", *defenses), rows)
+
+
+def format_rehearsed(cell: Mapping[str, Any]) -> str:
+    """Format a defense under an attack: its numbers, and whether it holds."""
+    numbers = (cell[name] for name in ("backdoor", "accuracy_lost", "honest_left_out"))
+    return f"{' / '.join('-' if number is None else format_percent(number) for number in numbers)}, {cell['word']}"

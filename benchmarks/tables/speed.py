@@ -19,6 +19,19 @@ def tabulate_elections() -> str:
     return format_table(("case", "ours, s", "plainly, s", "ratio", "elected the same"), rows)
 
 
+def tabulate_guard() -> str:
+    """Tabulate a guard's round beside plain means, and its parts."""
+    cases = read_result("bench-guard")["cases"]
+    keys = ("seconds", "reference_seconds", "times_plain", "flower_seconds", "times_flower", "guard_mib", "replies_mib")
+    rows = [[case["name"], *(format_number(case[key]) for key in keys)] for case in cases]
+    heads = ("guard, s", "plain, s", "times", "Flower's, s", "times", "guard adds, MiB", "replies, MiB")
+    parts = [
+        [name, *(format_percent(case["parts"][name] / case["seconds"]) for case in cases)] for name in cases[0]["parts"]
+    ]
+    sizes = [case["name"].removeprefix("guard fedavg ") for case in cases]
+    return f"{format_table(('case', *heads), rows)}\n\n{format_table(('part of a guarded round, %', *sizes), parts)}"
+
+
 def tabulate_training() -> str:
     """Tabulate every way to train, on each network."""
     keys = ("samples_per_second", "ratio", "ratio_per_core")

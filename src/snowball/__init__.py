@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snowball.api import RunResult, report, run, simulate, sweep
+    from snowball.api import RehearsalResult, RunResult, rehearse, report, run, simulate, sweep
     from snowball.data import OwnData
     from snowball.defenses import (
         CRFL,
@@ -66,6 +66,7 @@ __all__ = [
     "MultiKrum",
     "NormClip",
     "OwnData",
+    "RehearsalResult",
     "Reply",
     "RunResult",
     "Snowball",
@@ -79,6 +80,7 @@ __all__ = [
     "WeakDP",
     "__version__",
     "load_experiment",
+    "rehearse",
     "report",
     "run",
     "simulate",
@@ -88,10 +90,12 @@ __all__ = [
 _MODULES = {
     "Guard": "snowball.guard",
     "OwnData": "snowball.data",
+    "RehearsalResult": "snowball.api",
     "Reply": "snowball.guard",
     "RunResult": "snowball.api",
     "Updates": "snowball.updates",
     "load_experiment": "snowball.api",
+    "rehearse": "snowball.api",
     "run": "snowball.api",
     "simulate": "snowball.api",
     "sweep": "snowball.api",

@@ -17,7 +17,7 @@ from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import elect_everyone
 from snowball.errors import SettingError, UpdateError
 from snowball.records.audit import DroppedReply
-from snowball.updates import Layout, Updates, refuse_broken, sum_squares
+from snowball.updates import Differences, Layout, Updates, allocate_rows, is_finite, refuse_broken, sum_squares
 
 NOT_FINITE = "not-finite"
 """The only reason to drop a client that a server finds in the numbers; a key of `snowball.records.audit.REASONS`."""
@@ -46,7 +46,8 @@ class Received:
     """The replies of a round; the shapes match the model, but the numbers may be anything.
 
     Attributes:
-        values: (n, d) local minus global parameters; when clients are dropped, the rows below move up in place.
+        values: (n, d) local minus global parameters, as a matrix or as differences; when clients are dropped from a
+            matrix, the rows below move up in place.
         examples: (n,) number of training examples behind each row.
         clients: (n) stable ids.
         layout: the columns of a row.
@@ -54,16 +55,18 @@ class Received:
         max_share: the largest share of an average that a client may have; 1 sets no limit.
     """
 
-    values: Tensor
+    values: Tensor | Differences
     examples: Tensor
     clients: tuple[str, ...]
     layout: Layout
     buffers: Sequence[Buffers]
     max_share: float = 1.0
 
-    def to_updates(self) -> Updates:
-        """Return the updates for a defense; refuse numbers that are not finite."""
-        return Updates(self.values, self.examples, self.clients, self.layout, self.buffers, self.max_share)
+    def to_updates(self, finite: bool = False) -> Updates:
+        """Return the updates for a defense; refuse numbers that are not finite, unless they are known to be."""
+        return Updates(
+            self.values, self.examples, self.clients, self.layout, self.buffers, self.max_share, finite=finite
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,12 +101,12 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
     the server's own update is not finite.
     """
     base = require(context.base, "base", "a round")
-    if context.trusted is not None and not context.trusted.isfinite().all():
+    if context.trusted is not None and not is_finite(context.trusted):
         raise UpdateError("the server's own update holds NaN or infinite numbers")
     received, dropped = drop_broken(received)
     if dropped and not received.clients:
         raise UpdateError(f"nobody is left to judge: of client {dropped[0].client!r}, {dropped[0].detail}")
-    updates = received.to_updates()
+    updates = received.to_updates(finite=True)
     try:
         verdict = ask_defense(defense, updates, context)
         after = apply_verdict(verdict, updates, base, buffers)
@@ -135,10 +138,8 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
     if not faults:
         return received, ()
     kept = [place for place in range(len(received.clients)) if place not in faults]
-    for place, source in enumerate(kept):  # a second matrix may not fit in memory
-        received.values[place] = received.values[source]
     sound = Received(
-        values=received.values[: len(kept)],
+        values=select_rows(received.values, kept),
         examples=received.examples[kept],
         clients=tuple(received.clients[place] for place in kept),
         layout=received.layout,
@@ -148,18 +149,33 @@ def drop_broken(received: Received) -> tuple[Received, tuple[Dropped, ...]]:
     return sound, tuple(Dropped(received.clients[place], NOT_FINITE, fault) for place, fault in faults.items())
 
 
+def select_rows(values: Tensor | Differences, rows: Sequence[int]) -> Tensor | Differences:
+    """Return some rows, in ascending order; those of a matrix move up in place."""
+    if isinstance(values, Differences):
+        return values.select(rows)
+    for place, source in enumerate(rows):  # a second matrix may not fit in memory
+        values[place] = values[source]
+    return values[: len(rows)]
+
+
 def find_faults(received: Received) -> dict[int, str]:
     """Return the fault of each client with bad numbers, by its slot."""
     faults: dict[int, str] = {}
-    measurable = sum_squares(received.values).isfinite().tolist()
-    for place, (sound, buffers) in enumerate(zip(measurable, received.buffers, strict=True)):
-        row = {} if sound else received.layout.split(received.values[place])
-        broken = next((name for name, tensor in {**row, **buffers}.items() if not tensor.isfinite().all()), None)
+    values = received.values
+    lengths = values.norms if isinstance(values, Differences) else sum_squares(values)
+    for place, (sound, buffers) in enumerate(zip(lengths.isfinite().tolist(), received.buffers, strict=True)):
+        row = {} if sound else received.layout.split(read_row(values, place))
+        broken = next((name for name, tensor in {**row, **buffers}.items() if not is_finite(tensor)), None)
         if broken is not None:
             faults[place] = describe_broken(broken)
         elif not sound:
             faults[place] = "its length overflows"
     return faults
+
+
+def read_row(values: Tensor | Differences, place: int) -> Tensor:
+    """Return the (d,) row of a client."""
+    return values.select([place]).to_matrix()[0] if isinstance(values, Differences) else values[place]
 
 
 def describe_broken(name: str) -> str:
@@ -177,7 +193,7 @@ def ask_defense(defense: Defense, updates: Updates, context: Context) -> Verdict
         raise UpdateError(f"the defense elects by {describe_tensor(verdict.elected)}, {rows} bools are needed")
     if verdict.delta.shape != (width,) or not verdict.delta.is_floating_point():
         raise UpdateError(f"the defense's average is {describe_tensor(verdict.delta)}, {width} numbers are needed")
-    if not verdict.delta.isfinite().all():
+    if not is_finite(verdict.delta):
         raise UpdateError("the defense's average holds NaN or infinite numbers")
     return verdict
 
@@ -189,6 +205,8 @@ def describe_tensor(tensor: Tensor) -> str:
 
 def apply_verdict(verdict: Verdict, updates: Updates, base: Tensor, buffers: Buffers) -> tuple[Tensor, Buffers]:
     """Return the global row and buffers after a round."""
-    row, statistics = base + verdict.delta, updates.merge_buffers(verdict.elected, buffers)
+    row = allocate_rows((len(base),), torch.promote_types(base.dtype, verdict.delta.dtype))
+    torch.add(base, verdict.delta, out=row)
+    statistics = updates.merge_buffers(verdict.elected, buffers)
     refuse_broken([row, *statistics.values()])
     return row, statistics

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,9 @@ BLOCK_ELEMENTS = 1 << 19
 BUFFER_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
 """Suffixes of the names of batch normalisation's buffers. The last is a counter, which averaging strategies convert to
 a floating-point number."""
+
+ROW_BLOCK_ELEMENTS = 1 << 17
+"""Elements of a row to read at a time: 512 KiB in float32, which fits a cache together with their sum in float64."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -62,13 +66,20 @@ class Layout:
 
     def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
         """Return a model's tensors as one row of the type in which rows are compared."""
-        return self.flatten(model).to(_choose_row_type(model))
+        self.check(model)
+        row = allocate_rows((self.width,), _choose_row_type(model))
+        for name, columns in self.columns.items():
+            row[columns] = model[name].reshape(-1)
+        return row
 
     def subtract(self, origin: Tensor, models: Iterable[Arrays], count: int) -> Tensor:
         """Return the (n, d) differences of `count` models from the model in a row."""
-        values = origin.new_empty(count, self.width)
+        values = allocate_rows((count, self.width), origin.dtype)
         for row, tensors in zip(values, models, strict=True):
-            torch.sub(self.flatten(tensors).to(row.dtype), origin, out=row)
+            self.check(tensors)
+            for name, columns in self.columns.items():
+                sent = torch.as_tensor(tensors[name]).reshape(-1).to(row.dtype)
+                torch.sub(sent, origin[columns], out=row[columns])
         return values
 
     def split(self, row: Tensor) -> dict[str, Tensor]:
@@ -83,7 +94,7 @@ class Layout:
 
         Numbers that are not finite are refused.
         """
-        trained = {name: tensor.to(model[name].dtype).clone() for name, tensor in self.split(row).items()}
+        trained = {name: tensor.to(model[name].dtype, copy=True) for name, tensor in self.split(row).items()}
         tensors = trained | buffers
         refuse_broken(list(tensors.values()))
         return {name: tensors[name] for name in model}
@@ -96,6 +107,47 @@ class Layout:
         for name, shape in zip(self.names, self.shapes, strict=True):
             if tuple(tensors[name].shape) != shape:
                 raise UpdateError(f"{name!r} of {owner} has shape {tuple(tensors[name].shape)}, the model's is {shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """The rows of models that are in memory: their differences from one model, computed when they are read.
+
+    An average reads each model once and copies none. Whatever else reads the rows gets them as a matrix.
+
+    Attributes:
+        origin: (d,) the model to subtract, as a row.
+        models: (n) the tensors of each model by name, in the shapes of the layout; others are ignored.
+        norms: (n,) the length of each row, roughly; finite only if all its numbers are.
+        layout: the columns of a row.
+    """
+
+    origin: Tensor
+    models: Sequence[Mapping[str, Tensor]]
+    norms: Tensor
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def select(self, rows: Sequence[int]) -> "Differences":
+        """Return some of the rows."""
+        return replace(self, models=[self.models[row] for row in rows], norms=self.norms[list(rows)])
+
+    def to_matrix(self) -> Tensor:
+        """Return the (n, d) matrix of the rows."""
+        trained = ({name: model[name] for name in self.layout.names} for model in self.models)
+        return self.layout.subtract(self.origin, trained, len(self))
+
+    def combine(self, weights: Sequence[float]) -> Tensor:
+        """Return the sum of the rows with (n) weights, accumulated in float64 in the order of the rows."""
+        result = allocate_rows((self.layout.width,), self.origin.dtype)
+        for name, columns in self.layout.columns.items():
+            sent = [split_blocks(model[name]) for model in self.models]
+            own, target = split_blocks(self.origin[columns]), split_blocks(result[columns])
+            for block, start, *ends in zip(target, own, *sent, strict=True):
+                block.copy_(sum_differences(start, ends, weights))
+        return result
 
 
 @runtime_checkable
@@ -130,16 +182,22 @@ class Updates:
 
     def __init__(
         self,
-        values: Tensor,
+        values: Tensor | Differences,
         examples: Tensor,
         clients: Sequence[str],
         layout: Layout,
         buffers: Sequence[Buffers] = (),
         max_share: float = 1.0,
+        *,
+        finite: bool = False,
     ) -> None:
-        """Sort the clients; refuse updates that cannot be judged. `values` is (n, d), local minus global parameters."""
+        """Sort the clients; refuse updates that cannot be judged.
+
+        `values` are local minus global parameters, (n, d) or differences; `finite` says that rows and buffers are
+        known to be finite, and saves reading them.
+        """
         check_rows(values, examples, clients, layout)
-        self._stored = values
+        self._source = values
         self._slots = torch.tensor(sorted(range(len(clients)), key=clients.__getitem__))
         self.clients = tuple(clients[slot] for slot in self._slots.tolist())
         self.examples = examples[self._slots]
@@ -150,12 +208,8 @@ class Updates:
         for client, count in zip(self.clients, self.examples.tolist(), strict=True):
             if not 0 < count < float("inf"):
                 raise UpdateError(f"client {client!r} reports {count} training examples; a positive number is needed")
-        for client, finite in zip(self.clients, self.squared_norms.isfinite().tolist(), strict=True):
-            if not finite:
-                raise UpdateError(f"the update of client {client!r} holds NaN, infinite or overflowing numbers")
-        for client, kept in zip(self.clients, self.buffers, strict=bool(self.buffers)):
-            if not all(tensor.isfinite().all() for tensor in kept.values()):
-                raise UpdateError(f"the buffers of client {client!r} hold NaN or infinite numbers")
+        if not finite:
+            self._refuse_broken_rows()
 
     @classmethod
     def from_layers(
@@ -226,7 +280,7 @@ class Updates:
         kept = select_parameters(model, buffers)
         layout = Layout.from_tensors(kept)
         origin = layout.to_row(kept)
-        if not origin.isfinite().all():
+        if not is_finite(origin):
             raise UpdateError("the global model holds NaN or infinite numbers")
         received = list(states)
         names = number_clients(len(received)) if clients is None else list(clients)
@@ -253,13 +307,26 @@ class Updates:
         names = number_clients(count) if clients is None else list(map(str, clients))
         return cls(values, counts, names, layout, buffers)
 
+    def _refuse_broken_rows(self) -> None:
+        for client, measurable in zip(self.clients, self.squared_norms.isfinite().tolist(), strict=True):
+            if not measurable:
+                raise UpdateError(f"the update of client {client!r} holds NaN, infinite or overflowing numbers")
+        for client, kept in zip(self.clients, self.buffers, strict=bool(self.buffers)):
+            if not all(map(is_finite, kept.values())):
+                raise UpdateError(f"the buffers of client {client!r} hold NaN or infinite numbers")
+
     def __len__(self) -> int:
         return len(self.clients)
 
     @property
     def dtype(self) -> torch.dtype:
         """The data type of the rows."""
-        return self._stored.dtype
+        return self._source.origin.dtype if isinstance(self._source, Differences) else self._source.dtype
+
+    @cached_property
+    def _stored(self) -> Tensor:
+        """The (n, d) rows in the order of arrival."""
+        return self._source.to_matrix() if isinstance(self._source, Differences) else self._source
 
     @cached_property
     def rows(self) -> list[Tensor]:
@@ -390,6 +457,8 @@ class Updates:
         """Return the sum of the rows with (n,) weights; rows of weight zero are not read."""
         rows = self._by_weight[weights[self._by_weight] != 0]
         share, slots = weights[rows].to(torch.float64), self._slots[rows]
+        if isinstance(self._source, Differences):
+            return self._source.select(slots.tolist()).combine(share.tolist())
         result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
             result[columns] = (share @ self._stored[:, columns][slots].to(torch.float64)).to(result.dtype)
@@ -434,12 +503,12 @@ def limit_shares(shares: Tensor, limit: float) -> Tensor:
         limited |= above
 
 
-def check_rows(values: Tensor, examples: Tensor, clients: Sequence[str], layout: Layout) -> None:
+def check_rows(values: Tensor | Differences, examples: Tensor, clients: Sequence[str], layout: Layout) -> None:
     """Refuse rows, example counts and client ids that do not fit together."""
-    if values.ndim != 2 or values.dtype not in FLOATS:
+    if isinstance(values, Tensor) and (values.ndim != 2 or values.dtype not in FLOATS):
         shape, dtype = tuple(values.shape), values.dtype
         raise UpdateError(f"updates must be a floating-point matrix of clients by columns, got {dtype} {shape}")
-    rows, width = values.shape
+    rows, width = len(values), values.shape[1] if isinstance(values, Tensor) else values.layout.width
     if not rows:
         raise UpdateError("there are no updates to elect from")
     if not width:
@@ -466,6 +535,30 @@ def split_columns(columns: slice, rows: int) -> Iterator[slice]:
         yield slice(start, min(start + width, columns.stop))
 
 
+def allocate_rows(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return an uninitialised float32 or float64 tensor.
+
+    NumPy asks the system for huge pages, and torch does not: without them, it takes three times as long to fill.
+    """
+    return torch.from_numpy(np.empty(shape, np.float64 if dtype == torch.float64 else np.float32))
+
+
+def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return a tensor's numbers as blocks that fit a cache; views, if it is contiguous."""
+    blocks: tuple[Tensor, ...] = tensor.reshape(-1).split(ROW_BLOCK_ELEMENTS)  # type: ignore[no-untyped-call]
+    return blocks
+
+
+def sum_differences(origin: Tensor, rows: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the sum in float64 of the differences of rows from `origin`, in its type, with their weights."""
+    total, change = torch.zeros(len(origin), dtype=torch.float64), torch.empty_like(origin)
+    own, out = origin.numpy(), change.numpy()
+    for row, weight in zip(rows, weights, strict=True):
+        np.subtract(row.to(origin.dtype).numpy(), own, out=out)  # on one thread faster than torch
+        total.add_(change, alpha=weight)
+    return total
+
+
 def sum_squares(values: Tensor) -> Tensor:
     """Return the (n,) squared length of each row of a matrix, in float64; not finite if the row is not."""
     total = torch.zeros(len(values), dtype=torch.float64)
@@ -490,11 +583,21 @@ def centre_products(products: Tensor) -> Tensor:
     return products - means - means[:, None] + means.mean()
 
 
+@contextmanager
+def accept_read_only(values: Any) -> Iterator[None]:
+    """Silence torch's warning that an array is not writable, since nobody writes to it."""
+    if isinstance(values, Tensor) or (isinstance(values, np.ndarray) and values.flags.writeable):
+        yield  # changing filters takes longer than the conversion
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        yield
+
+
 def convert_to_tensor(values: Any, owner: str, dtype: torch.dtype | None = None) -> Tensor:
     """Return a value as a tensor of real numbers, sharing its memory if possible."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # we never write to it
+        with accept_read_only(values):
             tensor = torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UpdateError(f"{owner} cannot be read as numbers: {str(error).partition(chr(10))[0]}") from error
@@ -540,9 +643,14 @@ def read_state(state: Any, model: Mapping[str, Tensor], owner: str) -> dict[str,
     return tensors
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite; a finite sum proves it in one fast pass."""
+    return not tensor.is_floating_point() or bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+
+
 def refuse_broken(tensors: Sequence[Tensor]) -> None:
     """Refuse an average that is not finite."""
-    if not all(tensor.isfinite().all() for tensor in tensors):
+    if not all(map(is_finite, tensors)):
         raise UpdateError("the average holds NaN or infinite numbers")
 
 

@@ -34,6 +34,7 @@ def test_every_result_is_that_of_a_program() -> None:
 @pytest.mark.parametrize("row", PROGRAMS, ids=lambda row: row[0].strip("`"))
 def test_every_program_is_on_the_page_that_shows_it(row: list[str]) -> None:
     program = row[0].strip("`")
-    command = {"speed.elections": "snowball bench elections", "speed.training": "snowball bench training"}.get(program)
+    commands = {f"speed.{name}": f"snowball bench {name}" for name in ("elections", "guard", "training")}
+    command = commands.get(program)
     pages = [(FOLDER / link).read_text(encoding="utf-8") for link in re.findall(r"\]\(([^)]+)\)", row[-1])]
     assert any((command or f"python -m benchmarks.{program}") in page for page in pages)

@@ -71,9 +71,17 @@ COMMANDS = [
     ["demo", "--seed", "-1"],
     *(["sweep", name, "--out", "o"] for name in ("", "folder", "empty", "binary", "hex.toml", "deep.toml", LONG)),
     *(["sweep", "cpu/table1", "--out", name] for name in ("empty", "/proc/x", LONG)),
+    *(
+        ["rehearse", name, "--out", "o"]
+        for name in ("", "folder", "empty", "binary", "hex.toml", "deep.toml", "date.toml", LONG)
+    ),
+    *(["rehearse", "--sites", "8", "--sizes", sizes, "--out", "o"] for sizes in ("", ",", "-1", DIGITS, "\x1b", "nan")),
+    *(["rehearse", "--sites", "8", "--set", each, "--out", "o"] for each in ("a", "sizes=5", f"{DOTS}=1", "alpha=nan")),
+    *(["rehearse", "--sites", "8", "--out", name] for name in ("empty", "/proc/x", LONG)),
     *(["report", name] for name in ("missing", "empty", "folder", "\udcff", LONG, *RUNS) if name != "partial"),
     *(["report", "partial", "--html", name] for name in ("folder", "/proc/x", "no/such.html", "")),
     *(["report", "partial", "--export", name] for name in ("empty", "/proc/x")),
+    *(["guard-state", name] for name in ("missing", "folder", "binary", "/dev/null", LONG)),
     *(["audit", name] for name in ("missing", "folder", "binary", "/dev/null", LONG)),
     *(["audit", name] for name in FILES if name.endswith(".jsonl")),
     *(["audit", "empty", "--client", name] for name in ("x", "\x1b" * 5000)),

@@ -417,9 +417,9 @@ def test_an_audit_says_who_was_left_out_and_why(call: Call, tmp_path: Path) -> N
     audit = audit_of(tmp_path / "audit.jsonl", out, kept)
     code, output, _ = call("audit", audit, "--html", tmp_path / "page.html")
     assert code == 0
-    assert output.startswith("1 round aggregated, 1 kept the old model.\nThe guard only watched in 1 round:")
-    assert "there is no reply to judge (1 round)" in output
-    assert output.index("│ site-7[b] │") < output.index("│ site-1 ")  # no markup
+    assert output.startswith("This audit is of an earlier version: it says who was left out,")
+    assert "1 round aggregated, 1 kept the old model: there is no reply to judge (1 round). The guard only" in output
+    assert "│ site-7[b] │" in output  # no markup
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     code, output, _ = call("audit", audit, "--client", "site-7[b]")
     assert code == 0
@@ -452,7 +452,7 @@ def test_an_audit_as_json_is_json_alone(call: Call, tmp_path: Path) -> None:
     audit = audit_of(tmp_path / "audit.jsonl", {"elected": ["a"]}, {"left_out": ["a"]})
     code, output, _ = call("audit", audit, "--json", "--html", tmp_path / "page.html")
     assert code == 0
-    assert json.loads(output)["clients"][0]["left_out"] == 1
+    assert json.loads(output)["clients"][0]["rounds"] == {"elected": 1, "left_out": 1}
     moments = json.loads(call("audit", audit, "--json", "--client", "a")[1])
     assert [moment["state"] for moment in moments] == ["elected", "left_out"]
 
@@ -462,7 +462,62 @@ def test_an_audit_page_to_the_standard_output_is_alone_there(call: Call, tmp_pat
     code, output, errors = call("audit", audit, "--html", "-")
     assert code == 0
     assert output.startswith("<!DOCTYPE html>")
-    assert errors.startswith("1 round aggregated")
+    assert errors.startswith("Nobody is suspect.")
+
+
+def test_an_audit_answers_why_and_lists_who_went_into_each_model(call: Call, tmp_path: Path) -> None:
+    facts = {"suspicion": {"Aachen": 9.31, "Bonn": 1.02}, "charge": "leans to class 1"}
+    judged = {"version": "1", "defense": "snowball-plus", "ids": {"Aachen": "12345678901234567890"}}
+    out = {"elected": ["Bonn"], "left_out": ["Aachen"], "suspects": ["Aachen"], "averaged": ["Bonn"], "facts": facts}
+    both = {"elected": ["Aachen", "Bonn"], "averaged": ["Aachen", "Bonn"], "shares": {"Aachen": 0.25, "Bonn": 0.75}}
+    models = [{"model_before": before * 64, "model_after": after * 64} for before, after in ("ab", "bc")]
+    audit = audit_of(tmp_path / "audit.jsonl", {**judged, **out, **models[0]}, {**judged, **both, **models[1]})
+    assert call("audit", audit)[1].startswith("Aachen has been suspect since round 1, in 1 of 2 rounds.\n")
+    assert json.loads(call("audit", audit, "--json")[1])["suspects"] == ["Aachen"]
+    code, output, _ = call("audit", audit, "--client", "12345678901234567890", "--round", "1")
+    assert (code, output) == (
+        0,
+        "Aachen (12345678901234567890) was suspect in round 1 and left out: leans to class 1. It had suspicion 9.31, "
+        "the elected had 1.02; higher is worse (the sum of all traces of a backdoor in the update).\n",
+    )
+    found = json.loads(call("audit", audit, "--client", "Aachen", "--round", "1", "--json")[1])
+    assert (found["state"], found["findings"][0]["worse"], found["ballots"]) == ("suspect", "higher", [])
+    assert call("audit", audit, "--since", "2")[1].splitlines() == [
+        f"The model before round 2 is {'b' * 64}.",
+        "round 2: bbbbbbbbbbbb to cccccccccccc, with Aachen 25 %, Bonn 75 %",
+    ]
+    assert call("audit", audit, "--since", "1", "--client", "Aachen")[1].splitlines() == [
+        "Aachen (12345678901234567890) went into the model in 1 round since round 1. "
+        f"The last model without it is the one after round 1: {'b' * 64}.",
+        "round 2: bbbbbbbbbbbb to cccccccccccc, with Aachen 25 %",
+    ]
+    (change,) = json.loads(call("audit", audit, "--since", "2", "--json")[1])
+    assert change["contributors"] == both["shares"]
+    rollback = json.loads(call("audit", audit, "--since", "1", "--client", "Aachen", "--json")[1])
+    assert (rollback["clean_model"], rollback["current"]) == ("b" * 64, False)
+    unknown = "snowball: round 7 is not in this audit, which has rounds 1 to 2; did you mean 2?"
+    assert fault(call, "audit", audit, "--client", "Aachen", "--round", "7") == unknown
+    assert fault(call, "audit", audit, "--since", "7") == unknown
+    alone = "snowball: --round needs --client, and cannot be used with --since"
+    assert fault(call, "audit", audit, "--round", "1") == alone
+    assert fault(call, "audit", audit, "--round", "1", "--client", "Aachen", "--since", "1") == alone
+
+
+@pytest.mark.parametrize("width", [50, 80, 139, 140, 250])
+def test_names_and_ids_are_whole_in_terminals_of_any_width(
+    width: int, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    identity, long = "12345678901234567890", "Universitätsklinikum-" * 2 + "Gießen-und-Marburg"
+    assert len(long) == 60
+    rounds = [{"elected": [long, "a"], "version": "1", "ids": {"a": identity}} for _ in range(3)]
+    audit = audit_of(tmp_path / "audit.jsonl", *rounds)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    output = call("audit", audit)[1]
+    assert f"({identity})" in output
+    cells = [line.split("│")[1].strip() for line in output.splitlines() if line.startswith("│")]
+    assert long in "".join(cells)
+    assert "…" not in output
 
 
 def test_a_bad_audit_is_one_line_and_exit_code_2(call: Call, tmp_path: Path) -> None:

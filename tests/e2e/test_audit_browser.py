@@ -27,7 +27,8 @@ frame.onload = async () => {
     lines: [...find("moments").tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())),
     found: page.querySelector("#moments .found th")?.textContent,
     pressed: page.querySelector("#names [aria-pressed=true]")?.textContent,
-    marks: Object.fromEntries(["elected", "left_out", "dropped", "silent"].map((state) => [state,
+    marks: Object.fromEntries(["elected", "suspect", "not_needed", "malformed", "silent", "clarity-charged",
+      "decided-line"].map((state) => [state,
       [...page.querySelectorAll(`#grid .${state}`)].map((each) => each.getAttribute("d").split("M").length - 1)])),
     scripts: page.scripts.length, images: page.images.length, address: view.location.hash,
     ready: root.dataset.ready, theme: root.dataset.theme, overflow: root.scrollWidth - root.clientWidth,
@@ -52,38 +53,57 @@ def test_a_client_is_chosen_in_four_ways_and_its_history_shown(tmp_path: Path) -
     facts = {
         "votes": {"site-1": 9.0, "site-2": 12.5, "site-7": 3.25},
         "charge": "leans to class 1 with <b>9</b> others",
+        "words.crowd": "leans to class 1",
+        "clarity.crowd": 5.5,
+        "bound.crowd": 4.8,
+        "charged.crowd": {"site-7": 1},
     }
-    out = {"elected": ["site-1", "site-2"], "left_out": ["site-7"], "facts": facts}
+    out = {"elected": ["site-1", "site-2"], "left_out": ["site-7"], "suspects": ["site-7"], "facts": facts}
     dropped = [{"client": "site-2", "reason": "norm", "detail": "too long"}]
-    audit = Audit([make_entry(1, silent=["site-8"], **out), make_entry(2, dropped=dropped, elected=["site-1"])])
+    decisions = [{"client": "site-1", "rule": "allow", "reason": "we know it", "by": "Ada", "until": None}]
+    audit = Audit(
+        [
+            make_entry(1, version="1", silent=["site-8"], clarity=1.5, ids={"site-7": "12345678901234567890"}, **out),
+            make_entry(2, version="1", dropped=dropped, elected=["site-1"], left_out=["site-8"], decisions=decisions),
+        ]
+    )
     seen = watch(
         tmp_path,
         audit,
         """seen.start = look();
         find("client").value = "1"; find("client").dispatchEvent(new view.Event("change", {bubbles: true}));
         seen.select = look();
-        find("names").children[3].click(); seen.name = look();
+        find("names").querySelectorAll("button")[3].click(); seen.name = look();
         const box = find("grid").getBoundingClientRect();
-        find("grid").dispatchEvent(new view.MouseEvent("click", {clientX: box.left + 17, clientY: box.top + 22 + 19}));
+        find("grid").dispatchEvent(new view.MouseEvent("click", {clientX: box.left + 17, clientY: box.top + 42 + 19}));
         seen.grid = look();
         view.location.hash = "client=site-7&round=1&theme=dark"; await rest(); seen.address = look();""",
     )
     start = seen["start"]
-    assert (start["client"], start["ready"], start["requests"]) == ("site-7", "yes", [])
+    assert (start["client"], start["ready"], start["requests"]) == ("site-7 (12345678901234567890)", "yes", [])
     assert start["lines"] == [
-        ["1", "left out: leans to class 1 with <b>9</b> others", "3.25\n9 to 12.5", "2026-01-01T00:00:00+00:00"]
+        [
+            "1",
+            "suspect: leans to class 1 with <b>9</b> others\nEvidence of 1 ballot\n"
+            "crowd charged it: leans to class 1 (clarity 5.5, charges from 4.8 on)",
+            "3.25\n9 to 12.5",
+            "1.5",
+            "2026-01-01T00:00:00+00:00",
+        ]
     ]
-    assert start["marks"] == {"elected": [3], "left_out": [1], "dropped": [1, 0], "silent": [1]}
-    assert start["words"].startswith("Elected in 0 rounds, left out in 1,")
+    counts = {"elected": [3], "suspect": [1], "not_needed": [1], "malformed": [1], "silent": [1]}
+    assert start["marks"] == {**counts, "clarity-charged": [1], "decided-line": [1]}
+    assert start["words"] == "site-7 (12345678901234567890): suspect in 1; no part in 1 of 2 rounds."
     assert (seen["select"]["client"], seen["select"]["pressed"]) == ("site-2", "site-2")
-    assert seen["select"]["lines"][1][1] == "dropped, norm: too long"
+    assert seen["select"]["lines"][1][1] == "malformed, norm: too long"
     assert (seen["name"]["client"], seen["name"]["lines"][0][1]) == ("site-8", "silent")
+    assert seen["name"]["lines"][1][1] == "not needed"
     assert (seen["grid"]["client"], seen["grid"]["found"], seen["grid"]["address"]) == (
         "site-2",
         "2",
         "#client=site-2&round=2",
     )
-    assert (seen["address"]["client"], seen["address"]["found"], seen["address"]["theme"]) == ("site-7", "1", "dark")
+    assert (seen["address"]["pressed"], seen["address"]["found"], seen["address"]["theme"]) == ("site-7", "1", "dark")
     assert start["paper"] != seen["address"]["paper"]
 
 

@@ -113,7 +113,7 @@ def test_an_audit_that_cannot_be_written_ends_nothing(
     with caplog.at_level(logging.WARNING, "snowball"):
         judgements = [guard(MODEL, replies) for _ in range(2)]
     assert [judgement.entry["outcome"] for judgement in judgements] == ["aggregated"] * 2
-    assert "Round 2 is not in the audit: " in caplog.text
+    assert "Round 2: its line of the audit is not saved: " in caplog.text
     entry = guard.record(judgements[1], judgements[1].tensors)
     assert entry["model_after"] == hash_model(judgements[1].tensors)
 
@@ -133,7 +133,7 @@ def make_entry(**changes: Any) -> dict[str, Any]:
         "round": 1, "time": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "defense": "fedavg", "settings": {},
         "mode": "enforce", "outcome": "aggregated", "reason": None, "asked": None, "answered": [], "silent": [],
         "dropped": [], "elected": [], "left_out": [], "suspects": [], "clarity": None, "averaged": [], "shares": {},
-        "decisions": [], "ids": {}, "facts": {}, "model_before": "", "model_after": "",
+        "decisions": [], "ids": {}, "facts": {}, "seconds": 0.5, "model_before": "", "model_after": "",
     }  # fmt: skip
     return whole | changes
 
@@ -171,6 +171,7 @@ BAD: dict[str, list[Any]] = {
     "decisions": [None, {}, ["a"], [{"client": "a", "rule": "ban", "reason": "", "by": "", "until": None}]],
     "ids": [None, {"a": 1}],
     "facts": [None, [], 5],
+    "seconds": ["1", True],
     "model_before": [None],
     "model_after": [5],
 }

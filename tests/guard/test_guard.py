@@ -1,5 +1,6 @@
 import json
 import logging
+import math
 import random
 import runpy
 from collections.abc import Callable
@@ -199,7 +200,7 @@ def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> No
     assert judgement.entry["reason"] == "there is no reply to judge: all dropped for error"
     assert (judgement.entry["answered"], judgement.entry["silent"]) == ([], [])
     assert judgement.entry["dropped"] == [{"client": "a", "reason": "error", "detail": "it broke"}]
-    assert "Round 1 keeps the old global model: there is no reply to judge" in caplog.text
+    assert "Round 1: the old global model stays: there is no reply to judge" in caplog.text
 
 
 def test_valid_replies_whose_average_overflows_keep_the_model() -> None:
@@ -211,9 +212,12 @@ def test_valid_replies_whose_average_overflows_keep_the_model() -> None:
 
 def test_whom_the_server_drops_is_in_the_audit(replies: list[Reply], monkeypatch: pytest.MonkeyPatch) -> None:
     broken = change_reply(replies[3], last_bias=torch.full((2,), torch.nan))
-    valid = [ValidReply(each.client, each.examples, each.tensors) for each in (*replies[:3], broken)]
+    norms = {broken: math.nan}
+    valid = [
+        ValidReply(each.client, each.examples, each.tensors, norms.get(each, 1.0)) for each in (*replies[:3], broken)
+    ]
     monkeypatch.setattr("snowball.guard.guard.validate_replies", lambda *_: (valid, []))
-    judgement = Guard(FedAvg())(MODEL, [])
+    judgement = Guard(FedAvg())(MODEL, replies[:4])
     fault = {"client": "site-03", "reason": "not-finite", "detail": "'last.bias' holds NaN or infinite numbers"}
     assert judgement.entry["dropped"] == [fault]
     assert judgement.averaged == ("site-00", "site-01", "site-02")

@@ -111,8 +111,40 @@ def test_senders_of_nan_are_dropped_and_leave_no_trace_in_the_memory() -> None:
     assert_same_state(noisy[-1].tensors, quiet[-1].tensors)
 
 
+@pytest.mark.parametrize("mode", ["enforce", "monitor"])
+@pytest.mark.parametrize("count", [8, CLIENTS])
+def test_the_audit_has_the_shares_of_every_average_also_with_decisions_of_people(
+    mode: Any, count: int, tmp_path: Path
+) -> None:
+    rules, sites = {SITES[-1]: "allow", SITES[-2]: "probation", SITES[-3]: "deny"}, SITES[-count:]
+    (tmp_path / "decisions.toml").write_text(
+        "".join(
+            f'[[decision]]\nsite = "{site}"\nrule = "{rule}"\nreason = "agreed"\nby = "me"\n'
+            for site, rule in rules.items()
+        )
+    )
+    guard = Guard(SnowballPlus(), mode, seed=3, decisions=tmp_path / "decisions.toml")
+    averages = 0
+    for judgement in run_rounds(guard, [sites] * (ROUNDS + 2)):
+        entry = judgement.entry
+        assert SITES[-1] in entry["averaged"]
+        assert not {SITES[-2], SITES[-3]} & set(entry["averaged"])
+        if entry["shares"]:  # a median of few has none
+            averages += 1
+            assert list(entry["shares"]) == entry["averaged"]
+            assert sum(entry["shares"].values()) == pytest.approx(1)
+            assert min(entry["shares"].values()) >= 0
+    assert averages >= 4
+
+
+def test_a_round_that_keeps_the_model_has_no_shares() -> None:
+    (judgement,) = run_rounds(Guard(SnowballPlus(), min_elected=CLIENTS + 1), [SITES])
+    assert judgement.kept
+    assert (judgement.entry["averaged"], judgement.entry["shares"]) == ([], {})
+
+
 def test_the_size_of_the_cohort_may_change_between_rounds() -> None:
-    guard = Guard(SnowballPlus(), seed=3)
+    guard = Guard(SnowballPlus(), seed=3, low_turnout="aggregate")
     few, some = [*SITES[:2], SITES[-1]], [*SITES[:10], *SITES[-2:]]
     judged = run_rounds(guard, [SITES, few, some, SITES])
     assert not any(judgement.kept for judgement in judged)
@@ -124,7 +156,7 @@ def test_the_size_of_the_cohort_may_change_between_rounds() -> None:
 
 
 def test_a_first_round_of_three_starts_no_memory() -> None:
-    guard = Guard(SnowballPlus(), seed=3)
+    guard = Guard(SnowballPlus(), seed=3, low_turnout="aggregate")
     assert not run_rounds(guard, [SITES[:3]])[0].kept
     assert guard.state is None
     assert run_rounds(guard, [SITES] * 3)[-1].entry["left_out"] == ATTACKERS
@@ -139,12 +171,8 @@ WORDS = rf"{WORD}(; {WORD})*"
 """The charges that 20 clients can lead to."""
 
 
-@pytest.mark.parametrize(
-    ("mode", "start"), [("enforce", "left out: "), ("monitor", "would have been left out, but was averaged: ")]
-)
-def test_the_audit_says_in_words_why_an_attacker_was_left_out(
-    mode: Any, start: str, call: Call, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("mode", "end"), [("enforce", ""), ("monitor", "; averaged nevertheless")])
+def test_the_audit_says_in_words_why_an_attacker_was_left_out(mode: Any, end: str, call: Call, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     run_rounds(Guard(SnowballPlus(), mode, seed=3, audit=path), [SITES] * ROUNDS)
     charges = {entry["round"]: entry["facts"].get("charge") for entry in read_audit(path)}
@@ -153,11 +181,11 @@ def test_the_audit_says_in_words_why_an_attacker_was_left_out(
     lines = output.splitlines()[1:]
     assert (code, len(lines)) == (0, ROUNDS)
     for line in lines[-3:]:
-        assert re.fullmatch(rf"round \d: {start}{WORDS} \(suspicion \S+ against \S+ to \S+\)", line), line
+        assert re.fullmatch(rf"round \d: suspect: {WORDS}{end} \(suspicion \S+ against \S+ to \S+\)", line), line
 
     moments = json.loads(call("audit", path, "--client", ATTACKERS[0], "--json")[1])
-    out = [moment for moment in moments if moment["state"] == "left_out"]
-    assert [moment["words"] for moment in out] == [start + str(charges[moment["round"]]) for moment in out]
+    out = [moment for moment in moments if moment["state"] == "suspect"]
+    assert [moment["words"] for moment in out] == [f"suspect: {charges[moment['round']]}{end}" for moment in out]
 
     assert call("audit", path, "--html", tmp_path / "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -184,7 +212,7 @@ def test_the_audit_names_the_class_that_a_crowd_leans_to(call: Call, tmp_path: P
         judged = guard(MODEL, replies)
     assert set(leaning) <= set(judged.entry["left_out"])
     line = call("audit", path, "--client", leaning[0])[1].splitlines()[-1]
-    assert re.search(rf"left out: .*leans to class {TARGET} with \d+ others", line), line
+    assert re.search(rf"suspect: .*leans to class {TARGET} with \d+ others", line), line
 
 
 def test_the_audit_says_of_whom_only_the_reputation_speaks(call: Call, tmp_path: Path) -> None:
@@ -194,4 +222,4 @@ def test_the_audit_says_of_whom_only_the_reputation_speaks(call: Call, tmp_path:
     quiet = guard(model, [make_reply(client, ROUNDS + 1, model, strength=0) for client in SITES])
     assert quiet.entry["left_out"] == ATTACKERS
     last = call("audit", path, "--client", ATTACKERS[0])[1].splitlines()[-1]
-    assert last == f"round {ROUNDS + 1}: left out: was accused in most of its recent rounds"
+    assert last == f"round {ROUNDS + 1}: suspect: was accused in most of its recent rounds"

@@ -1,8 +1,13 @@
+"""Fixtures of both integrations; their tests import the modules beside this file."""
+
+import sys
 from pathlib import Path
 
 import pytest
 
 from snowball.guard import AuditLog
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from snowball.records.audit import LATER_FIELDS
 from snowball.records.rounds import RoundRecord, compute_error_rates
 from snowball.records.run import RunFolder
 from snowball.rng import numpy_stream
@@ -103,13 +104,13 @@ def two_runs(tmp_path: Path) -> list[RunFolder]:
 
 
 def make_entry(number: int, **changes: Any) -> dict[str, Any]:
-    """A line of an audit: a round that nobody has a part in, but for these changes."""
+    """A line of an audit of an earlier version: a round that nobody has a part in, but for these changes."""
     entry: dict[str, Any] = {
         "round": number, "time": "2026-01-01T00:00:00+00:00", "mode": "enforce", "outcome": "aggregated",
         "reason": None, "asked": None, "answered": [], "silent": [], "dropped": [], "elected": [], "left_out": [],
         "averaged": [], "facts": {}, "model_before": "", "model_after": "",
     }  # fmt: skip
-    return entry | changes
+    return LATER_FIELDS | entry | changes
 
 
 @pytest.fixture(name="make_entry")

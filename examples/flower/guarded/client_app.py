@@ -1,48 +1,52 @@
-"""A client, which trains on its share of the digits; the settings `backdoor` and `nan` make some malicious."""
+# Copyright (c) 2026, the Snowball contributors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site, which trains on its share of the digits; the settings `hostile` and `behaviour` make some sites hostile."""
 
-import time
-
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import Tensor
 
-from guarded.task import SEED, build_network, load_digits, take_share, train_model
-from snowball.attacks import CBA, set_up_attack
-from snowball.rng import stream
+from guarded.task import Consortium, parse_numbers
 
 app = ClientApp()
-State = dict[str, Tensor]
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the global model and reply with the result."""
-    config, client = context.run_config, int(context.node_config["partition-id"])
-    dataset = load_digits()
-    model, before = build_network(dataset), message.content["arrays"].to_torch_state_dict()
-    model.load_state_dict(before)
-    split = take_share(dataset, client, int(context.node_config["num-partitions"]), int(config["examples"]))
-    if client in parse_numbers(config["backdoor"]):
-        attack = CBA(poison_ratio=0.5)
-        split = attack.poison(split, set_up_attack(attack, dataset), client, stream(SEED, "poison", client))
-    rng = stream(SEED, "client", client, "round", int(message.content["config"]["server-round"]))
-    loss = train_model(model, dataset, split, int(config["epochs"]), rng)
-    sent = apply_behaviour(client, config, before, model.state_dict())
-    metrics = MetricRecord({"num-examples": len(split), "loss": loss})
+    """Train the global model, and reply with the result."""
+    consortium, site = read_consortium(context), read_site(context)
+    before = message.content["arrays"].to_torch_state_dict()
+    sent = consortium.train_site(site, int(message.content["config"]["server-round"]), before)
+    if sent is None:
+        raise RuntimeError("this site sends no model")
+    metrics = MetricRecord({"num-examples": consortium.sizes[site - 1]})
     return Message(RecordDict({"arrays": ArrayRecord(sent), "metrics": metrics}), reply_to=message)
 
 
-def apply_behaviour(client: int, config: dict, before: State, after: State) -> State:
-    """Return what a client sends instead of its trained model; an honest one sends the model."""
-    if client in parse_numbers(config["slow"]):
-        time.sleep(float(config["timeout"]))
-    if client in parse_numbers(config["backdoor"]):
-        return {name: before[name] + float(config["scale"]) * (after[name] - before[name]) for name in after}
-    if client in parse_numbers(config["nan"]):
-        return {name: tensor * float("nan") for name, tensor in after.items()}
-    return after
+@app.query()
+def tell_name(message: Message, context: Context) -> Message:
+    """Reply with the site's name."""
+    name = ConfigRecord({"name": f"site-{read_site(context)}"})
+    return Message(RecordDict({"site": name}), reply_to=message)
 
 
-def parse_numbers(numbers: object) -> set[int]:
-    """Parse the numbers of a setting such as "0,3"."""
-    return {int(number) for number in str(numbers).split(",") if number.strip()}
+def read_consortium(context: Context) -> Consortium:
+    """Read the sites and their behaviour from the run's settings."""
+    config = context.run_config
+    sizes, hostile = (parse_numbers(str(config[name])) for name in ("sizes", "hostile"))
+    return Consortium(sizes, hostile, str(config["behaviour"]), int(config["seed"]))
+
+
+def read_site(context: Context) -> int:
+    """Read the site's number, from 1; a simulation numbers its nodes from 0, a SuperNode is told with --node-config."""
+    return int(context.node_config["partition-id"]) + 1

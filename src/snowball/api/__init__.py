@@ -1,4 +1,4 @@
-"""Whole experiments in one call: what the commands `run` and `sweep` do, for scripts and notebooks."""
+"""Whole experiments in one call: what the commands `run`, `sweep` and `rehearse` do, for scripts and notebooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -7,11 +7,14 @@ from typing import Any
 
 from snowball.api.frames import Frame, make_frame
 from snowball.api.progress import describe_round, show_progress
+from snowball.api.rehearsal import RehearsalResult, judge_rehearsal
 from snowball.api.result import RunResult
 from snowball.data.own import OwnData, Samples
 from snowball.errors import SettingError
 from snowball.models.own import OwnModel
 from snowball.records.rounds import RoundRecord
+from snowball.rehearsal.plan import plan_rehearsal
+from snowball.rehearsal.settings import read_federation
 from snowball.report import write_report as report
 from snowball.report.run_metrics import METRICS, read_run_metrics
 from snowball.sim.engines.base import Engine
@@ -24,16 +27,29 @@ from snowball.sim.loop import simulate as simulate_federation
 from snowball.sim.presets import Overrides, Source, load_experiment
 from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.executors.local import LocalExecutor
+from snowball.sweeps.executors.serial import SerialExecutor
 from snowball.sweeps.grid import Grid, build_grid, name_run, read_grid
 from snowball.sweeps.lock import exclusive_lock
 from snowball.sweeps.progress import Estimate
-from snowball.sweeps.sweep import prepare_sweep, run_sweep
+from snowball.sweeps.sweep import Executor, prepare_sweep, run_sweep
 from snowball.trackers import build_trackers
 
-__all__ = ["RunResult", "load_experiment", "report", "run", "simulate", "sweep"]
+__all__ = [
+    "RehearsalResult",
+    "RunResult",
+    "load_experiment",
+    "rehearse",
+    "report",
+    "run",
+    "simulate",
+    "sweep",
+]
 
 RUNS = Path("runs")
 """The folder, in the working folder, that runs go to unless another one is given."""
+
+REHEARSALS = RUNS / "rehearsal"
+"""The folder for the runs of rehearsals."""
 
 
 def simulate(experiment: Experiment) -> Iterator[RoundRecord]:
@@ -113,6 +129,52 @@ def sweep(
     leave_if_importing()
     grid, folder = find_grid(source, preset, seeds), Path(out)
     execute = LocalExecutor(count_cores() if jobs is None else require_count("jobs", jobs))
+    return make_frame(list_rows(grid, folder, execute_grid(grid, folder, execute, retry, progress)))
+
+
+def rehearse(
+    source: str | Path | None = None,
+    *,
+    data: str | OwnData | Samples | None = None,
+    model: str | OwnModel | None = None,
+    out: str | Path = REHEARSALS,
+    jobs: int | None = None,
+    retry: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> RehearsalResult:
+    """Rehearse a federation under attacks, with the defenses that fit its size, and return which of them hold.
+
+    `rehearse(sites=8, hostile=1)` takes minutes on the shipped sample. Finished runs are only read, and interrupted
+    ones continue. It starts processes, so a script must call this under `if __name__ == "__main__":`.
+
+    Args:
+        source: the path of a TOML file with the settings.
+        data: a data set's name, or data of your own as for `run`; clients that it comes with are the sites.
+        model: a model's name, or a model of your own as for `run`.
+        out: the folder for the runs; it is created if needed.
+        jobs: processes at a time (default: all cores).
+        retry: also run what failed before.
+        progress: show a line of progress if this is a notebook or a terminal.
+        settings: the federation, such as sites, sizes, rounds, hostile, attacks, defenses and seeds; they replace those
+            of the file.
+    """
+    leave_if_importing()
+    workers = count_cores() if jobs is None else require_count("jobs", jobs)
+    names = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
+    rehearsal = plan_rehearsal(
+        read_federation(source, settings | names),
+        None if isinstance(data, str) else data,
+        None if isinstance(model, str) else model,
+    )
+    execute = SerialExecutor(choose_workers(workers)) if rehearsal.owns_objects else LocalExecutor(workers)
+    folder = Path(out)
+    execute_grid(rehearsal.grid, folder, execute, retry, progress)
+    return judge_rehearsal(rehearsal, folder)
+
+
+def execute_grid(grid: Grid, folder: Path, execute: Executor, retry: bool, progress: bool) -> dict[str, str]:
+    """Execute what a folder lacks of a grid, and return one sentence per run that failed, by name."""
     with exclusive_lock(folder):
         plan = prepare_sweep(grid, folder, retry)
         failed = {each.name: plan.failed[each.name] for each in plan.skipped}
@@ -126,7 +188,7 @@ def sweep(
                 estimate.update(event)
                 failed |= {event.run.name: event.fault} if event.fault else {}
                 update(estimate.rounds - sum(estimate.left.values()), f"{estimate.ended} of {len(plan.waiting)} runs")
-    return make_frame(list_rows(grid, folder, failed))
+    return failed
 
 
 def find_grid(

@@ -9,12 +9,12 @@ from typing import NoReturn
 
 import typer
 
-from snowball.cli import audits, checks, lists, reports, runs, sweeps, triggers
+from snowball.cli import audits, checks, lists, rehearsals, reports, runs, states, sweeps, triggers
 from snowball.cli.application import app
 from snowball.errors import SnowballError
 from snowball.registry import IMPORT_FOLDERS
 
-__all__ = ["app", "audits", "checks", "lists", "main", "reports", "runs", "sweeps", "triggers"]
+__all__ = ["app", "audits", "checks", "lists", "main", "rehearsals", "reports", "runs", "states", "sweeps", "triggers"]
 
 MAX_PATH_CHARS, MAX_SENTENCE_CHARS = 200, 1000
 """Longer paths are cut at their end, and longer errors in their middle."""
@@ -56,7 +56,7 @@ def prepare_streams() -> None:
 
 def exit_with(sentence: str) -> NoReturn:
     """Print an error in one line and exit."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
 
     if len(sentence) > MAX_SENTENCE_CHARS:  # what is wrong comes first, and what to do last
         sentence = f"{sentence[: MAX_SENTENCE_CHARS // 2]}…{sentence[-MAX_SENTENCE_CHARS // 2 :]}"

@@ -18,7 +18,9 @@ EXIT_STOPPED = 130
 TABLE_CHARS = 180
 """Width of the table that has one row per run."""
 
-COMMAND_ORDER = ("demo", "run", "sweep", "report", "audit", "list", "bench", "doctor", "data", "show")
+COMMAND_ORDER = (
+    "demo", "run", "sweep", "rehearse", "report", "audit", "guard-state", "list", "bench", "doctor", "data", "show",
+)  # fmt: skip
 
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page that works offline; - prints it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -83,11 +85,11 @@ def build_table(lines: Sequence[Sequence[str]]) -> "Table":
     from rich.table import Column, Table
     from rich.text import Text
 
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
     from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
     header, *rows = ([Text(escape_text(cell, MAX_SENTENCE_CHARS)) for cell in cells] for cells in lines)
-    result = Table(*map(Column, header))
+    result = Table(*(Column(name, overflow="fold") for name in header))  # what is cut cannot be copied
     for row in rows:
         result.add_row(*row)
     return result

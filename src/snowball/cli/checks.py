@@ -20,6 +20,7 @@ class Bench(StrEnum):
     """The benchmarks."""
 
     elections = "elections"
+    guard = "guard"
     training = "training"
 
 
@@ -29,9 +30,9 @@ def run_benchmark(
     as_json: Json = False,
     device: Annotated[Device, typer.Option(help="Device that trains the clients.")] = Device.cpu,
 ) -> None:
-    """Time elections, or training, against plain code."""
-    if what is Bench.elections and device is not Device.cpu:
-        raise SettingError(f"--device {device} needs `bench training`: elections run on the CPU")
+    """Time elections, a guard or training against plain code."""
+    if what is not Bench.training and device is not Device.cpu:
+        raise SettingError(f"--device {device} needs `bench training`: all else runs on the CPU")
     benchmark = load_benchmark(what)
     results = benchmark.run(quick, **({"device": device.value} if what is Bench.training else {}))
     typer.echo(json.dumps(results, indent=2) if as_json else benchmark.format_cases(results["cases"]))

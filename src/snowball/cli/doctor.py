@@ -37,6 +37,7 @@ PURPOSES = {
     "tensorboard": "run --track tensorboard",
     "mlflow": "run --track mlflow",
     "wandb": "run --track wandb",
+    "prometheus": "a guard's metrics for Prometheus",
 }
 """What each extra is for."""
 

@@ -118,7 +118,7 @@ def write_tables(
 
 def show_faults(faults: Iterable[str]) -> None:
     """Print what could not be reported."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
     from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
     for fault in dict.fromkeys(escape_text(fault, MAX_SENTENCE_CHARS) for fault in faults):
@@ -146,7 +146,7 @@ def show_runs(rows: "Sequence[Row]") -> None:
 
 def show_headline(rows: "Sequence[Row]") -> None:
     """Print how the runs ended, in one line."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
     from snowball.report.prose import write_headline
 
     if rows:
@@ -155,7 +155,7 @@ def show_headline(rows: "Sequence[Row]") -> None:
 
 def show_exceptions(rows: "Iterable[Row]") -> None:
     """Print which runs dropped clients or kept a round's old model."""
-    from snowball.report.audit import escape_text
+    from snowball.records.text import escape_text
     from snowball.report.prose import describe_exceptions
     from snowball.report.sweeps import MAX_SENTENCE_CHARS
 

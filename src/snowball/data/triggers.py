@@ -244,8 +244,14 @@ def require_images(dataset: Dataset) -> ImageDataset:
 
 def suggest_trigger(dataset: Dataset) -> str:
     """Return `; did you mean attack.trigger = 'features'?`, or the trigger of the data set's kind; empty if none."""
-    fitting = {FeatureDataset: "features", TokenDataset: "word", TextDataset: "word"}.get(type(dataset))
+    fitting = find_fitting_trigger(dataset)
     return f"; did you mean attack.trigger = {fitting!r}?" if fitting else ""
+
+
+def find_fitting_trigger(dataset: Dataset) -> str | None:
+    """Return the name of a trigger that samples of this kind can carry; None if no shipped one can."""
+    fitting = {ImageDataset: "white-square", FeatureDataset: "features", TokenDataset: "word", TextDataset: "word"}
+    return next((name for kind, name in fitting.items() if isinstance(dataset, kind)), None)
 
 
 TRIGGERS: Registry[TriggerInfo] = Registry(

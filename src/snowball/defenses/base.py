@@ -206,3 +206,9 @@ class ScheduledDefense(Protocol):
 def explain_schedule(defense: Defense) -> str:
     """Say why a defense's verdicts depend on the total number of rounds; empty if they do not."""
     return defense.explain_schedule() if isinstance(defense, ScheduledDefense) else ""
+
+
+def find_min_updates(defense: Defense) -> int:
+    """Return how many updates a defense needs to outvote one of them: its `min_updates`, or 1 if it outvotes nobody."""
+    found: int = getattr(defense, "min_updates", 1)
+    return found

@@ -9,6 +9,7 @@ requires; they are made nevertheless, with at least one neighbour.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ class Bulyan:
             a round needs at least four times as many updates plus three.
     """
 
+    min_updates: ClassVar[int] = 7
     tolerate: int | float = 0.2
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ forms its own. If no cluster is accepted, all rows that are not suspicious are; 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ class DeepSight:
         seeds: independent draws of these inputs, each with its own clustering.
     """
 
+    min_updates: ClassVar[int] = 3
     probes: int = 20_000
     seeds: int = 3
 

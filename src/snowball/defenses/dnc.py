@@ -10,6 +10,7 @@ would be removed, the innermost one stays. Updates that do not differ are all ke
 
 from dataclasses import dataclass
 from math import floor
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class DnC:
         filter: updates to remove per update to withstand; the product is rounded down (the paper's c).
     """
 
+    min_updates: ClassVar[int] = 3
     tolerate: int | float = 0.2
     columns: int = 10_000
     iterations: int = 1

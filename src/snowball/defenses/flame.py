@@ -11,7 +11,7 @@ them enough for a cluster, and clips to the median length of the accepted update
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class FLAME:
         variant: "original" as in the paper, or "published" as in the code published with the Snowball paper.
     """
 
+    min_updates: ClassVar[int] = 3
     noise: float = 0.001
     variant: Variant = "original"
 

@@ -70,6 +70,24 @@ def read_entries(state: State, row: str, width: int, round: int) -> Entries:
     return entries
 
 
+def rename_clients(state: State | None, names: Mapping[str, str]) -> State | None:
+    """Return a state in which some clients have other names; what is known under a new name already stays.
+
+    Every defense keeps what it knows of clients in "clients", by name, and those that it bars in "blacklist".
+    """
+    if state is None or not names:
+        return state
+    renamed = dict(state)
+    if isinstance(clients := state.get("clients"), Mapping):
+        moved = {names[client]: entry for client, entry in clients.items() if client in names}
+        renamed["clients"] = moved | {client: entry for client, entry in clients.items() if client not in names}
+    if isinstance(barred := state.get("blacklist"), list):
+        renamed["blacklist"] = [names.get(client, client) if isinstance(client, str) else client for client in barred]
+    if isinstance(members := state.get("members"), list):
+        renamed["members"] = [rename_clients(part, names) if isinstance(part, Mapping) else part for part in members]
+    return renamed
+
+
 def is_row(value: Any, width: int) -> bool:
     """Return whether a value is a row of `width` floating-point numbers."""
     return isinstance(value, Tensor) and value.is_floating_point() and value.shape == (width,)

@@ -21,6 +21,7 @@ from snowball.defenses.base import (
     TrustingDefense,
     Verdict,
     explain_schedule,
+    find_min_updates,
 )
 from snowball.defenses.flame import FLAME
 from snowball.defenses.ops import average_by_examples
@@ -47,6 +48,11 @@ class Intersection:
             if isinstance(member, LocalDefense | PredictionDefense | TrustingDefense):
                 name = type(member).__name__
                 raise SettingError(f"{name} trains or predicts beside electing, which an intersection would leave out")
+
+    @property
+    def min_updates(self) -> int:
+        """The number of updates that every member needs."""
+        return max(map(find_min_updates, self.members))
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Let every member elect."""

@@ -12,7 +12,7 @@ squared, to all updates, elects K - f - 2 and averages them by examples.
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -40,6 +40,7 @@ class Krum:
         variant: "original" as in Krum's paper, or "published" as in the code published with the Snowball paper.
     """
 
+    min_updates: ClassVar[int] = 3
     tolerate: int | float = 0.3
     variant: Literal["original", "published"] = "original"
 

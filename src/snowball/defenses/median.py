@@ -7,6 +7,7 @@ Deviations: none; for an even number of values, the middle two are averaged.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import compute_medians, elect_everyone, sort_rows
@@ -16,6 +17,8 @@ from snowball.updates import Updates
 @dataclass(frozen=True)
 class Median:
     """Take the median of every coordinate."""
+
+    min_updates: ClassVar[int] = 3
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Reduce column by column; every row counts as elected."""

@@ -8,6 +8,7 @@ Deviations: the paper leaves m open; here it defaults to K - f - 2, the number o
 
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.krum import compute_krum_scores, count_tolerated
@@ -25,6 +26,7 @@ class MultiKrum:
         elect: updates to average, as a number or as a share, rounded up (the paper's m); None means K - f - 2.
     """
 
+    min_updates: ClassVar[int] = 3
     tolerate: int | float = 0.3
     elect: int | float | None = None
 

@@ -8,6 +8,7 @@ server clips. The mean is unweighted.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import average_clipped, elect_everyone
@@ -23,6 +24,7 @@ class NormClip:
         bound: the maximum length (the paper's M); backdoor benchmarks use 3 to 5.
     """
 
+    min_updates: ClassVar[int] = 3
     bound: float = 3.0
 
     def __post_init__(self) -> None:

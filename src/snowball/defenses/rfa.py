@@ -11,6 +11,7 @@ alone, with distances from inner products, so its cost does not depend on the mo
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -29,6 +30,7 @@ class RFA:
         smoothing: the smallest distance; shorter ones are raised to it (the paper's nu).
     """
 
+    min_updates: ClassVar[int] = 3
     iterations: int = 10
     smoothing: float = 1e-6
 

@@ -8,7 +8,7 @@ Deviations: a share that would trim everything is reduced so that one or two val
 """
 
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 import torch
 
@@ -31,6 +31,13 @@ class TrimmedMean:
     def __post_init__(self) -> None:
         """Refuse a setting that is neither a share nor a number."""
         check_count("trim", self.trim)
+
+    @property
+    def min_updates(self) -> int:
+        """The number of updates from which at least one value is dropped at each end."""
+        if isinstance(self.trim, int):
+            return 2 * self.trim + 1
+        return max(3, ceil(round(1 / self.trim, 9))) if self.trim else 1
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Reduce column by column; every row counts as elected."""

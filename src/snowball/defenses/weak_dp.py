@@ -7,6 +7,7 @@ Deviations: as in norm clipping, the server clips and the mean is unweighted. No
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.norm_clip import NormClip, check_bound
@@ -24,6 +25,7 @@ class WeakDP:
         noise: standard deviation of the noise on every entry of the mean (the paper's sigma).
     """
 
+    min_updates: ClassVar[int] = 3
     bound: float = 3.0
     noise: float = 0.025
 

@@ -1,6 +1,7 @@
 """Checks the arguments that an operator's code passes to a guard: a wrong one is refused before a round begins."""
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard.reply import Reply
-from snowball.updates import convert_to_tensor
+from snowball.updates import convert_to_tensor, is_finite
 
 MAX_SHOWN_CHARS = 60
 
@@ -25,10 +26,15 @@ def refuse_unusable_defense(defense: Any) -> None:
             raise SettingError(f"{name} is told who is malicious, which only a simulator knows: choose another defense")
 
 
-def refuse_bad_settings(mode: Any, buffers: Any, bounds: Mapping[str, Any]) -> None:
-    """Refuse an unknown mode, a single name as buffers, and bounds that are not positive numbers."""
-    if mode not in ("enforce", "monitor"):
-        raise SettingError(f"mode is 'enforce' or 'monitor', got {mode!r}")
+def refuse_bad_choices(choices: Mapping[str, tuple[Any, tuple[str, ...]]]) -> None:
+    """Refuse a setting that is not one of its two possible words."""
+    for name, (given, (one, other)) in choices.items():
+        if given not in (one, other):
+            raise SettingError(f"{name} is {one!r} or {other!r}, got {repr(given)[:MAX_SHOWN_CHARS]}")
+
+
+def refuse_bad_settings(buffers: Any, bounds: Mapping[str, Any]) -> None:
+    """Refuse a single name as buffers, and bounds that are not positive numbers."""
     if isinstance(buffers, str) or not isinstance(buffers, Collection):
         raise SettingError(f"buffers must be a list of tensor names, got {str(buffers)[:MAX_SHOWN_CHARS]!r}")
     for name, bound in bounds.items():
@@ -38,6 +44,23 @@ def refuse_bad_settings(mode: Any, buffers: Any, bounds: Mapping[str, Any]) -> N
             raise SettingError(f"max_share must be a share of the average, at most 1, got {bound}")
 
 
+def refuse_bad_share(name: str, share: Any) -> None:
+    """Refuse a share that is not a number from 0 to 1."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise SettingError(f"{name} must be a share from 0 to 1, got {repr(share)[:MAX_SHOWN_CHARS]}")
+
+
+def refuse_bad_history(models: Any, keep_models: Any) -> None:
+    """Refuse a folder of models without their number, or a number without a folder."""
+    if type(keep_models) is not int or keep_models < 0:
+        raise SettingError(f"keep_models must be a whole number from 0, got {repr(keep_models)[:MAX_SHOWN_CHARS]}")
+    if (models is None) != (keep_models == 0):
+        given = f"got {keep_models} and " + ("no folder" if models is None else f"{str(models)[:MAX_SHOWN_CHARS]!r}")
+        raise SettingError(f"models is the folder of the last keep_models global models: set both or neither, {given}")
+    if models is not None and Path(models).exists() and not Path(models).is_dir():
+        raise SettingError(f"models must be a folder, and {str(models)[:MAX_SHOWN_CHARS]!r} is a file")
+
+
 def read_model(model: Any) -> dict[str, Tensor]:
     """Return the global model's tensors on the CPU; NaN and infinite numbers are refused."""
     if not isinstance(model, Mapping):
@@ -45,7 +68,7 @@ def read_model(model: Any) -> dict[str, Tensor]:
         raise UpdateError(f"the global model must be a mapping of names to tensors, got {kind}: pass its state_dict()")
     tensors = {name: convert_to_tensor(tensor, f"{name!r} of the global model").cpu() for name, tensor in model.items()}
     for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
+        if not is_finite(tensor):
             raise UpdateError(f"{name!r} of the global model holds NaN or infinite numbers")
     return tensors
 

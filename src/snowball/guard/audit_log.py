@@ -54,11 +54,12 @@ def read_clarity(verdict: Verdict) -> float | None:
 
 
 def read_shares(verdict: Verdict, clients: Sequence[str]) -> dict[str, float]:
-    """Return the share of the average of each client that has one, if the defense says so."""
+    """Return the share of the average of each elected client, if the defense says so."""
     shares = verdict.facts.get("shares")
     if not isinstance(shares, Tensor) or shares.shape != (len(clients),):
         return {}
-    return {client: share for client, share in zip(clients, shares.tolist(), strict=True) if share > 0}
+    elected = select_clients(clients, verdict.elected)
+    return dict(zip(elected, shares[verdict.elected].tolist(), strict=True))
 
 
 def find_defense_name(defense: Defense) -> str:

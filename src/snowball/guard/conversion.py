@@ -7,7 +7,7 @@ from torch import Tensor
 
 from snowball.guard.reply import ValidReply
 from snowball.server import Received
-from snowball.updates import Layout, Updates
+from snowball.updates import Differences, Layout, Updates
 
 MAX_SHARE, MAX_SHARE_RATIO = 0.5, 10.0
 """Largest share of an average that one client has by default: absolute, and as a multiple of an equal share."""
@@ -21,9 +21,9 @@ def convert_replies(
 ) -> tuple[Tensor, Received]:
     """Return the global model as a row, and the replies as changes to it."""
     origin = layout.to_row({name: base[name] for name in layout.names})
-    models = ({name: reply.tensors[name] for name in layout.names} for reply in replies)
+    norms = torch.tensor([reply.norm for reply in replies], dtype=torch.float64)
     received = Received(
-        values=layout.subtract(origin, models, len(replies)),
+        values=Differences(origin, [reply.tensors for reply in replies], norms, layout),
         examples=torch.tensor([reply.examples for reply in replies], dtype=torch.float64),
         clients=tuple(reply.client for reply in replies),
         layout=layout,

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from snowball.errors import UpdateError
+from snowball.guard.norms import sum_squared_changes
 from snowball.server import NOT_FINITE, describe_broken
-from snowball.updates import convert_to_tensor
+from snowball.updates import convert_to_tensor, is_finite
 
 MAX_EXAMPLES = 1 << 53
 """Largest example count that a float holds exactly."""
@@ -43,11 +44,16 @@ class Reply:
 
 @dataclass(frozen=True, eq=False)
 class ValidReply:
-    """A reply that can be judged: its tensors have the model's names, shapes and types, and are finite."""
+    """A reply that can be judged: its tensors have the model's names, shapes and types, and are finite.
+
+    Attributes:
+        norm: the length of the change of all floating-point tensors, as `measure_norm` measures it.
+    """
 
     client: str
     examples: float
     tensors: dict[str, Tensor]
+    norm: float
 
 
 class InvalidReply(Exception):  # noqa: N818
@@ -77,19 +83,29 @@ def read_examples(count: Any) -> float:
     return claimed
 
 
-def read_tensors(tensors: Any, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a reply's tensors in the model's order and types; refuse those that do not fit the model."""
+def read_reply(client: str, reply: Reply, model: Mapping[str, Tensor]) -> ValidReply:
+    """Return a client's reply with the model's order and types of tensors; refuse one that does not fit the model."""
+    examples = read_examples(reply.examples)
+    check_names(reply.tensors, model)
+    tensors, squares = {}, 0.0
+    for name, own in model.items():
+        tensors[name] = read_tensor(name, reply.tensors[name], own)
+        squares += check_numbers(name, tensors[name], own)
+    return ValidReply(client, examples, tensors, math.sqrt(squares))
+
+
+def check_names(tensors: Any, model: Mapping[str, Tensor]) -> None:
+    """Refuse anything but a mapping with the model's names."""
     if not isinstance(tensors, Mapping):
         kind = type(tensors).__name__
         raise InvalidReply("names", f"its tensors are {kind}, expected a mapping of names to tensors")
     if set(tensors) != set(model):
         missing, extra = sorted(set(model) - set(tensors)), sorted(map(str, set(tensors) - set(model)))
         raise InvalidReply("names", f"missing {missing[:5]}, unexpected {extra[:5]}"[:MAX_DETAIL_CHARS])
-    return {name: read_tensor(name, tensors[name], own) for name, own in model.items()}
 
 
 def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
-    """Return one tensor of a reply in the type of the model's `own`; refuse one that does not fit."""
+    """Return one tensor of a reply in the type of the model's `own`; refuse another shape, and types that differ."""
     try:
         tensor = convert_to_tensor(value, repr(name)).cpu()
     except (UpdateError, RuntimeError) as error:  # a meta tensor has no numbers
@@ -99,14 +115,22 @@ def read_tensor(name: str, value: Any, own: Tensor) -> Tensor:
     if tensor.shape != own.shape:
         shapes = f"{name!r} is {tuple(tensor.shape)}, the model's is {tuple(own.shape)}"
         raise InvalidReply("shape", shapes[:MAX_DETAIL_CHARS])
-    converted = tensor.to(own.dtype)
-    if not converted.isfinite().all():  # the bounds on norms need finite numbers
+    return tensor.to(own.dtype)
+
+
+def check_numbers(name: str, tensor: Tensor, own: Tensor) -> float:
+    """Return the squared length of a tensor's change; refuse numbers that cannot be averaged."""
+    if not tensor.is_floating_point():
+        if ((tensor.double() - own.double()).abs() > MAX_COUNTER_STEP).any():
+            detail = f"the counter {name!r} jumps by more than {MAX_COUNTER_STEP}"
+            raise InvalidReply("range", detail[:MAX_DETAIL_CHARS])
+        return 0.0
+    squares = sum_squared_changes(tensor, own)
+    if not math.isfinite(squares) and not is_finite(tensor):
         raise InvalidReply(NOT_FINITE, describe_broken(name)[:MAX_DETAIL_CHARS])
-    if not converted.is_floating_point() and ((converted.double() - own.double()).abs() > MAX_COUNTER_STEP).any():
-        raise InvalidReply("range", f"the counter {name!r} jumps by more than {MAX_COUNTER_STEP}"[:MAX_DETAIL_CHARS])
-    if name.endswith(VARIANCE_SUFFIX) and (converted < 0).any():
+    if name.endswith(VARIANCE_SUFFIX) and (tensor < 0).any():
         raise InvalidReply("range", f"{name!r} holds negative numbers"[:MAX_DETAIL_CHARS])
-    return converted
+    return squares
 
 
 def is_convertible(sent: torch.dtype, own: torch.dtype) -> bool:

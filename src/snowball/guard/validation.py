@@ -1,20 +1,18 @@
 """Validates a round's replies: each by itself, then compared with the others."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
 
-import torch
 from torch import Tensor
 
+from snowball.guard.norms import measure_norm
 from snowball.guard.reply import (
     MAX_DETAIL_CHARS,
     InvalidReply,
     Reply,
     ValidReply,
     describe_error,
-    read_examples,
-    read_tensors,
+    read_reply,
 )
 from snowball.server import Dropped
 
@@ -70,7 +68,7 @@ def validate_each(replies: Iterable[Reply], model: Mapping[str, Tensor], asked: 
             if client in seen:
                 raise InvalidReply("duplicate", "it had already answered")
             seen.add(client)
-            valid.append(ValidReply(client, read_examples(reply.examples), read_tensors(reply.tensors, model)))
+            valid.append(read_reply(client, reply, model))
         except InvalidReply as fault:
             dropped.append(Dropped(client, *fault.args))
         except Exception as error:  # a reply can be wrong in any way and must not end the run
@@ -94,12 +92,12 @@ def drop_excess_examples(replies: Sequence[ValidReply], max_examples: float | No
 
 def drop_overlong_updates(replies: Sequence[ValidReply], model: Mapping[str, Tensor]) -> Split:
     """Drop clients whose update is far too long, compared with the round's median and with the model itself."""
-    norms = [measure_norm(reply.tensors, model) for reply in replies]
-    bound = min(MAX_UPDATE_NORM, max(MAX_UPDATE_NORM_RATIO * find_median(norms), measure_norm(model), 1.0))
+    usual = find_median([reply.norm for reply in replies])
+    bound = min(MAX_UPDATE_NORM, max(MAX_UPDATE_NORM_RATIO * usual, measure_norm(model), 1.0))
     overlong = [
-        Dropped(reply.client, "norm", f"its update is {norm:.3g} long, above {bound:.3g}")
-        for reply, norm in zip(replies, norms, strict=True)
-        if norm > bound
+        Dropped(reply.client, "norm", f"its update is {reply.norm:.3g} long, above {bound:.3g}")
+        for reply in replies
+        if reply.norm > bound
     ]
     return exclude_dropped(replies, overlong), overlong
 
@@ -128,14 +126,3 @@ def exclude_dropped(replies: Iterable[ValidReply], dropped: Iterable[Dropped]) -
 def find_median(values: Sequence[float]) -> float:
     """Return the lower median of some values, or zero if there are none."""
     return median_low(values) if values else 0.0
-
-
-def measure_norm(tensors: Mapping[str, Tensor], origin: Mapping[str, Tensor] | None = None) -> float:
-    """Return the Euclidean norm of a model's floating tensors, or of their difference from `origin`."""
-    squares = 0.0
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point():
-            difference = tensor.float() if origin is None else tensor.float() - origin[name].float()
-            norm = float(torch.linalg.vector_norm(difference, dtype=torch.float64))
-            squares += norm * norm
-    return math.sqrt(squares)

@@ -44,18 +44,21 @@ class JudgedRound(TypedDict):
         version: of the package.
         defense, settings: the name and the settings of the defense.
         outcome: "kept" if the global model stays as it was.
-        reason: why it was kept; a monitored round that the defense could not judge is aggregated and has a reason too.
+        reason: why it was kept; a round that is aggregated despite a low turnout, or, monitored, although the defense
+            could not judge, has a reason too.
         asked: None if nobody knows who was asked.
         elected, left_out: the defense's decision about the clients that it judged.
         suspects: those of the clients left out whom the defense accuses; it needs no evidence to leave out the others.
         clarity: how close the strongest evidence is to an accusation, or how far beyond: the bound is 1; None if the
             defense does not measure it.
         averaged: the clients that went into the model: the elected, or all judged in monitor mode.
-        shares: the share of the average of each averaged client; empty if the result is not an average.
+        shares: the share of the average of each averaged client, or of the weights that Flower's strategy gets; empty
+            if the result is not an average.
         decisions: the decisions of people that were in force.
         ids: the framework's id of each client that has another name.
         facts: the defense's evidence: a number, one number per judged client, or a text; `charge` is the text that
             says what those left out are accused of.
+        seconds: how long the guard took to judge; None if it is not known.
         model_before: sha256 of the global model's tensors.
     """
 
@@ -80,6 +83,7 @@ class JudgedRound(TypedDict):
     decisions: list[Decision]
     ids: dict[str, str]
     facts: dict[str, Any]
+    seconds: float | None
     model_before: str
 
 
@@ -91,6 +95,8 @@ class AuditEntry(JudgedRound):
 
 REASONS = {
     "error": "the client failed, or its answer could not be read",
+    "identity": "the client is unknown, and its id is the name of a site",
+    "denied": "a person decided that it is not to be judged",
     "not-asked": "the client was not asked",
     "duplicate": "the client had already answered",
     "names": "the names of its tensors are not the model's",
@@ -102,6 +108,12 @@ REASONS = {
     "examples": "the number of examples is impossible or above the bound",
 }
 """The reasons for dropping a reply."""
+
+LOW_TURNOUT = "low turnout"
+"""Starts the reason of a round that too few clients answered."""
+
+UNCLEAR_FROM = 0.8
+"""The clarity from which a round is unclear; from 1 on, somebody is accused."""
 
 MAX_ROUND = 1 << 53
 """The highest round: larger integers lose digits in programs that read JSON numbers as floats."""
@@ -162,6 +174,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "decisions": _are_decisions,
     "ids": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
     "facts": lambda value: isinstance(value, dict),
+    "seconds": lambda value: value is None or _is_number(value),
     "model_before": _is_text,
     "model_after": _is_text,
 }
@@ -176,6 +189,7 @@ LATER_FIELDS: dict[str, Any] = {
     "shares": {},
     "decisions": [],
     "ids": {},
+    "seconds": None,
 }
 """Fields that audits of earlier versions lack, and the value that stands for "not known"."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from snowball.report.audit import Audit
+from snowball.report.audit.summary import Audit
 from snowball.report.export.write import write_exports
 from snowball.report.prose import write_headline, write_prose
 from snowball.report.runs import HEADERS, Row, build_rows, find_runs, format_rows

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from snowball.records.rounds import RoundRecord
-from snowball.report.audit import CHARGE_FACT, MAX_CHARGE_CHARS
+from snowball.report.audit.facts import CHARGE_FACT, MAX_CHARGE_CHARS
 
 EVIDENCE = ("votes", "suspicion", "scores", "score")
 """The facts that say most about why an update was left out, the best first; else the first of the others is taken."""

@@ -9,7 +9,7 @@ from typing import Any
 from snowball.records.presets import describe_presets, read_preset
 from snowball.records.run import RunFolder, RunInfo
 from snowball.records.sweep import COORDINATES
-from snowball.report.audit import escape_text
+from snowball.records.text import escape_text
 from snowball.report.data import COMPLETE
 from snowball.report.prose import join_names
 from snowball.report.runs import ABSENT, read_setting_name

@@ -12,8 +12,8 @@ from snowball.errors import RunError
 from snowball.records.run import ROUNDS, SUMMARY
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import MANIFESTS, Manifest, are_texts, read_failed, read_manifest
+from snowball.records.text import escape_text
 from snowball.registry import suggest_or_list
-from snowball.report.audit import escape_text
 from snowball.report.run_metrics import METRICS, Metric, RunMetrics, read_run_metrics
 from snowball.report.runs import note_faults
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from snowball.report.audit import escape_text
+from snowball.records.text import escape_text
 from snowball.report.runs import ABSENT
 from snowball.report.sweeps import METRICS, Run, Sweep, choose_layout, locate_run, read_published_numbers
 

@@ -78,7 +78,7 @@ def test_the_quick_run_reports_every_case(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    sentences = {"training": "needs a GPU, and torch ", "elections": "needs `bench training`: elections run on the"}
+    sentences = {"training": "needs a GPU, and torch ", "elections": "needs `bench training`: all else runs on the"}
     for what, sentence in sentences.items():
         monkeypatch.setattr(sys, "argv", ["snowball", "bench", what, "--quick", "--device", "cuda"])
         with pytest.raises(SystemExit, match="2"):

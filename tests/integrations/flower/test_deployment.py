@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr", reason="Flower's engines need flwr >= 1.41: `make test-flower` has it")
 
 from flower_processes import Laboratory, Process, wait_for_id
+from readme_commands import find_command
 
 pytestmark = pytest.mark.slow
 
 APP = Path(__file__).parents[3] / "examples" / "flower"
-BACKDOOR, NAN, SLOW = 0, 1, 5
+README = APP / "README.md"
+SITES = 8
+NAMES = {f"site-{site}" for site in range(1, SITES + 1)}
+HOSTILE = "site-6"
 
 
 @pytest.fixture
@@ -30,8 +35,20 @@ def laboratory(tmp_path: Path) -> Iterator[Laboratory]:
         laboratory.close()
 
 
-def audit(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "audit.jsonl").read_text().splitlines()]
+def read_names(out: Path) -> dict[str, str]:
+    names: dict[str, str] = tomllib.loads((out / "names.toml").read_text())["sites"]
+    return names
+
+
+def read_audit(out: Path) -> list[dict[str, Any]]:
+    """Return the rounds, with sites by name."""
+    names = read_names(out)
+    entries = [json.loads(line) for line in (out / "audit.jsonl").read_text().splitlines()]
+    for entry in entries:
+        for part in ("asked", "answered", "silent", "left_out", "suspects", "averaged"):
+            entry[part] = {names.get(client, client) for client in entry[part]}
+        entry["dropped"] = {names.get(fault["client"], fault["client"]): fault["reason"] for fault in entry["dropped"]}
+    return entries
 
 
 def last_accuracy(out: Path) -> dict[str, float]:
@@ -39,62 +56,66 @@ def last_accuracy(out: Path) -> dict[str, float]:
     return last
 
 
-def test_six_sites_one_of_them_backdoored_and_one_broken(laboratory: Laboratory, tmp_path: Path) -> None:
-    """Multi-Krum tolerates one of the five valid replies and averages three."""
-    laboratory.start_superlink("--insecure")
-    nodes = [laboratory.start_supernode(client, 6, "--insecure") for client in range(6)]
-    ids = [wait_for_id(node) for node in nodes]
-    out = tmp_path / "out"
-    run = laboratory.run(out, rounds=2, backdoor=str(BACKDOOR), nan=str(NAN))
+def test_the_simulation_of_the_readme_leaves_the_hostile_site_out(laboratory: Laboratory, tmp_path: Path) -> None:
+    laboratory.start_superlink("--insecure", "--simulation")
+    command = find_command(README, "flwr run examples/flower local")
+    out, size = tmp_path / "out", command[command.index("--federation-config") + 1]
+    run = laboratory.run(out, size, rounds=3)
     assert run.wait() == 0, run.log.read_text()
-    entries = audit(out)
-    assert [(entry["round"], entry["outcome"]) for entry in entries] == [(1, "aggregated"), (2, "aggregated")]
+    entries = read_audit(out)
+    assert set(read_names(out).values()) == NAMES
+    assert [(entry["round"], entry["outcome"], entry["defense"]) for entry in entries] == [
+        (number, "aggregated", "snowball-plus") for number in (1, 2, 3)
+    ]
     for entry in entries:
-        assert sorted(entry["asked"]) == sorted(entry["answered"]) == sorted(ids)
-        assert [(fault["client"], fault["reason"]) for fault in entry["dropped"]] == [(ids[NAN], "not-finite")]
-        assert ids[BACKDOOR] in entry["left_out"]
-        assert len(entry["averaged"]) == 3
-        assert set(entry["averaged"]) <= {ids[client] for client in range(6) if client not in (BACKDOOR, NAN)}
-    assert all(torch.isfinite(tensor).all() for tensor in load_file(out / "model.safetensors").values())
-    assert last_accuracy(out)["main_accuracy"] > 0.7
-    assert last_accuracy(out)["backdoor_accuracy"] < 0.2
+        assert entry["asked"] == entry["answered"] == NAMES
+        assert (entry["suspects"], entry["averaged"]) == ({HOSTILE}, NAMES - {HOSTILE})
+    assert last_accuracy(out)["main_accuracy"] > 0.8
+    assert last_accuracy(out)["backdoor_accuracy"] < 0.05
 
-    slow, again = nodes[SLOW], tmp_path / "again"
-    before = len(slow.find_in_log("Start `flwr-clientapp`"))
-    run = laboratory.run(again, rounds=1, backdoor="", nan=str(NAN), slow=str(SLOW), timeout=300.0)
-    slow.wait_for_log("Start `flwr-clientapp`", before + 1)
-    slow.kill()
+
+def test_sites_of_the_readme_send_nan_and_die(laboratory: Laboratory, tmp_path: Path) -> None:
+    laboratory.start_superlink("--insecure")
+    nodes = [laboratory.start_supernode(site, SITES, "--insecure") for site in range(SITES)]
+    for node in nodes:
+        wait_for_id(node)
+    out, again = tmp_path / "out", tmp_path / "again"
+    run = laboratory.run(out, rounds=1, hostile="2", behaviour="nan")
     assert run.wait() == 0, run.log.read_text()
-    (entry,) = audit(again)
+    (entry,) = read_audit(out)
+    assert entry["asked"] == entry["answered"] == NAMES
+    assert entry["dropped"] == {"site-2": "not-finite"}
+    assert "site-2" not in entry["averaged"]
+    assert all(torch.isfinite(tensor).all() for tensor in load_file(out / "model.safetensors").values())
+
+    victim = nodes[4]
+    before = len(victim.find_in_log("Start `flwr-clientapp`"))
+    run = laboratory.run(again, rounds=1, hostile="", timeout=300.0)
+    victim.wait_for_log("Start `flwr-clientapp`", before + 2)  # the first tells its name
+    victim.kill()
+    assert run.wait() == 0, run.log.read_text()
+    (entry,) = read_audit(again)
     assert entry["outcome"] == "aggregated"
-    assert ids[SLOW] in {*entry["silent"], *(fault["client"] for fault in entry["dropped"])}
-    assert ids[SLOW] not in entry["averaged"]
+    assert "site-5" in {*entry["silent"], *entry["dropped"]}
+    assert "site-5" not in entry["averaged"]
 
 
 def test_with_tls_and_keys_a_restarted_site_keeps_its_id(tmp_path: Path) -> None:
     keys, out = tmp_path / "keys", tmp_path / "out"
     subprocess.run([sys.executable, APP / "certificates.py", keys, "2"], check=True, timeout=60)
     laboratory = Laboratory(tmp_path, APP, keys)
-    tls = (
-        "--ssl-ca-certfile",
-        keys / "ca.crt",
-        "--ssl-certfile",
-        keys / "server.pem",
-        "--ssl-keyfile",
-        keys / "server.key",
-    )
+    tls = [word.replace("keys/", f"{keys}/") for word in find_command(README, "flower-superlink --host")[5:]]
 
     def join(client: int) -> Process:
         key = ("--auth-supernode-private-key", keys / f"supernode-{client}")
         return laboratory.start_supernode(client, 2, "--root-certificates", keys / "ca.crt", *key)
 
     def one_round() -> None:
-        settings = {"nodes": 2, "defense": "none", "backdoor": "", "nan": "", "examples": 100}
-        run = laboratory.run(out, rounds=1, **settings)
+        run = laboratory.run(out, rounds=1, defense="fedavg", hostile="", sizes="100,100")
         assert run.wait() == 0, run.log.read_text()
 
     try:
-        laboratory.start_superlink(*tls, "--enable-supernode-auth")
+        laboratory.start_superlink(*tls)
         for client in range(2):
             register = laboratory.start("register", "flwr", "supernode", "register", keys / f"supernode-{client}.pub")
             assert register.wait() == 0, register.log.read_text()
@@ -104,19 +125,9 @@ def test_with_tls_and_keys_a_restarted_site_keeps_its_id(tmp_path: Path) -> None
         nodes[0].stop()
         assert wait_for_id(join(0)) == ids[0]
         one_round()
-        first, second = audit(out)
+        first, second = read_audit(out)
         assert (first["round"], second["round"]) == (1, 2)
-        assert sorted(first["averaged"]) == sorted(second["averaged"]) == sorted(ids)
+        assert first["averaged"] == second["averaged"] == {"site-1", "site-2"}
+        assert read_names(out) == {ids[0]: "site-1", ids[1]: "site-2"}
     finally:
         laboratory.close()
-
-
-def test_the_app_runs_on_the_simulation_engine(laboratory: Laboratory, tmp_path: Path) -> None:
-    laboratory.start_superlink("--insecure", "--simulation")
-    settings = {"nodes": 12, "defense": "snowball", "backdoor": "0,1", "nan": "2", "examples": 100}
-    run = laboratory.run(tmp_path / "out", "num-supernodes=12 client-resources-num-cpus=1", rounds=1, **settings)
-    assert run.wait() == 0, run.log.read_text()
-    (entry,) = audit(tmp_path / "out")
-    assert (len(entry["asked"]), len(entry["answered"])) == (12, 12)
-    assert [fault["reason"] for fault in entry["dropped"]] == ["not-finite"]
-    assert entry["outcome"] == "aggregated"

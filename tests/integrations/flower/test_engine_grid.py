@@ -1,9 +1,12 @@
 """The engine on a grid that behaves like Flower's when SuperNodes come and go."""
 
+import tomllib
 from collections.abc import Callable, Iterable
+from multiprocessing.connection import Listener
 from pathlib import Path
 from socket import socket
-from threading import Event
+from threading import Event, Thread
+from typing import Any, Self
 from uuid import uuid4
 
 import pytest
@@ -15,7 +18,7 @@ from flwr.app import Context, Error, Message, RecordDict
 
 from snowball.errors import RunError, SettingError
 from snowball.sim import flower_app
-from snowball.sim.engines import flower
+from snowball.sim.engines import flower, flower_bridge
 from snowball.sim.engines.base import Replies, train_cohort
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.engines.serial import SerialEngine
@@ -150,15 +153,91 @@ def test_other_forms_of_an_address_are_rays_to_read(address: str) -> None:
     require_cluster(address, "it")
 
 
-def test_a_cluster_that_ray_remembers_is_not_looked_for(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+class Simulation:
+    """Stands for Flower's programs: it runs the engine's app on a grid, in a thread."""
+
+    def __init__(self, folder: Path, grid: Grid | None) -> None:
+        self.folder, self.grid = folder, grid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def start_app(self, app: Path, nodes: int, config: dict[str, Any], log: Path) -> Self:
+        settings = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        log.write_text("the app starts\nit found no memory\n")
+        if self.grid:
+            self.thread = Thread(target=flower_bridge.serve, args=(self.grid, context(**settings)))
+            self.thread.start()
+        return self
+
+    def poll(self) -> int | None:
+        return None if self.grid else 1
+
+    def terminate(self) -> None:
+        """End by itself, as the connection is closed."""
+
+    def wait(self, timeout: float) -> None:
+        if self.grid:
+            self.thread.join(timeout)
+            assert not self.thread.is_alive()
+
+
+def make_engine(federation: Federation, folder: Path, grid: Grid | None) -> flower.FlowerEngine:
+    engine = flower.FlowerEngine(federation, 1)
+    engine.link = Simulation(folder, grid)
+    return engine
+
+
+def test_the_engine_and_its_app_train_the_rows_of_one_process(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = []
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("flwr.simulation.run_simulation", lambda *_, backend_config: given.append(backend_config))
-    with flower.FlowerEngine(federation, 3):
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+    state = build_first_state(federation)
+    expected = train_cohort(SerialEngine(federation), state, COHORT, 1)
+    with make_engine(federation, tmp_path, Grid()) as engine:
+        for _ in range(2):
+            replies = train_cohort(engine, state, COHORT, 1)
+            assert torch.equal(replies.rows, expected.rows)
+            assert replies.buffers == expected.buffers
+
+
+def test_a_training_that_fails_in_the_app_ends_the_run_in_a_sentence(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+    with (
+        pytest.raises(RunError, match="client 5 of round 1 could not be trained over Flower: out of memory"),
+        make_engine(federation, tmp_path, Grid({3: RAISED})) as engine,
+    ):
+        train_cohort(engine, build_first_state(federation), COHORT, 1)
+
+
+def test_a_simulation_that_ends_is_a_sentence(federation: Federation, tmp_path: Path) -> None:
+    with (
+        pytest.raises(RunError, match="Flower's simulation ended: it found no memory"),
+        make_engine(federation, tmp_path, None),
+    ):
         pass
-    assert [(config["init_args"]["address"], config["init_args"]["num_cpus"]) for config in given] == [("local", 3)]
+
+
+@pytest.mark.parametrize("rounds", [0, 1], ids=["before a round", "in a round"])
+def test_an_app_that_hangs_up_is_a_sentence(
+    rounds: int, federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang_up(grid: Grid, context: Context) -> None:
+        with Listener(str(context.run_config["socket"])) as listener, listener.accept() as connection:
+            for _ in range(1 + rounds):
+                connection.recv_bytes()
+
+    monkeypatch.setattr(flower_bridge, "serve", hang_up)
+    with (
+        pytest.raises(RunError, match="Flower's simulation ended: it found no memory"),
+        make_engine(federation, tmp_path, Grid()) as engine,
+    ):
+        train_cohort(engine, build_first_state(federation), COHORT, 1)
 
 
 def test_a_cluster_that_answers_is_taken() -> None:

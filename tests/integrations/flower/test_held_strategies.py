@@ -125,7 +125,7 @@ def test_a_strategy_that_fails_keeps_the_old_model_and_the_audit_says_so(
     strategy = Guarded(Broken(outcome), defense=Snowball(), audit=audit.path)
     assert strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy))) == (None, None)
     (entry,) = audit.read_entries()
-    assert (entry["outcome"], entry["averaged"]) == ("kept", [])
+    assert (entry["outcome"], entry["averaged"], entry["shares"]) == ("kept", [], {})
     assert entry["reason"].startswith("Broken failed: ")
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(entry["reason"])

@@ -28,7 +28,8 @@ from snowball import defenses
 from snowball.defenses import Snowball
 from snowball.errors import RunError
 from snowball.guard import AuditLog
-from snowball.integrations.flower import Guarded
+from snowball.guard.alerts import LISTENERS, Event
+from snowball.integrations.flower import Guarded, read_listeners
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -104,11 +105,29 @@ def test_a_state_that_is_none_is_refused_before_anything_runs(make: Make, tmp_pa
         make(state=tmp_path / "state")
 
 
+def test_listeners_of_an_apps_configuration_hear_every_round(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    def listen(event: Event, prefix: str = "") -> None:
+        heard.append(f"{prefix}{event.kind} {event.round}")
+
+    monkeypatch.setitem(LISTENERS, "listen", listen)
+    config = {"rounds": 2, "listeners.listen.prefix": "a ", "listeners.webhook.url": "https://host/", "listener": ""}
+    listeners = read_listeners(config)
+    assert listeners == {"listen": {"prefix": "a "}, "webhook": {"url": "https://host/"}}
+    strategy = make(defense=defenses.FedAvg(), listeners=listeners)
+    strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
+    ask_nodes(strategy)
+    strategy.guard.alerts.listeners = strategy.guard.alerts.listeners[:1]  # the webhook's host is nobody's
+    strategy.aggregate_train(2, [])
+    assert heard == ["a round 1", "a round 2", "a kept 2"]
+
+
 def test_a_state_that_cannot_be_saved_does_not_end_the_run(
-    make: Make, tmp_path: Path, logged: pytest.LogCaptureFixture
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = make(defense=defenses.FedAvg(), state=tmp_path / "folder" / "state")
     (tmp_path / "folder").write_text("a file is in the way")
     arrays, _ = strategy.aggregate_train(1, map(make_reply, ask_nodes(strategy)))
     assert_average(arrays, NODES)
-    assert "state after round 1 is not saved" in logged.text
+    assert "Round 1: the guard's state is not saved: " in caplog.text

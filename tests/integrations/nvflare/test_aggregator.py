@@ -29,6 +29,7 @@ from nvflare_federation import (
 
 from snowball.errors import RunError, UpdateError
 from snowball.guard import AuditLog
+from snowball.guard.alerts import LISTENERS, Event
 from snowball.integrations.nvflare import GuardedAggregator
 
 SHAPE = GLOBAL["first"].shape
@@ -135,8 +136,26 @@ def test_files_that_cannot_be_written_are_warnings(tmp_path: Path, caplog: pytes
     federation = Federation("whole models", defense="fedavg", audit="file/audit.jsonl", state="file/state")
     federation.guarded.guard_session.open_files(tmp_path)
     assert_average(federation(make_honest_results(FULL)), SITES)
-    assert "not in the audit" in caplog.text
-    assert "is not saved" in caplog.text
+    assert "Round 1: its line of the audit is not saved: " in caplog.text
+    assert "Round 1: the guard's state is not saved: " in caplog.text
+
+
+HEARD: list[str] = []
+
+
+def listen(event: Event, prefix: str = "") -> None:
+    HEARD.append(f"{prefix}{event.kind}")
+
+
+def test_listeners_are_built_on_the_server_and_hear_every_round(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LISTENERS, "listen", listen)
+    HEARD.clear()
+    chosen = {"listeners": {"listen": {"prefix": "a "}}, "patience": 1}
+    assert GuardedAggregator(**chosen).guard_session.guard.alerts.listeners == ()
+    federation = make_federation(way, **chosen)
+    federation(make_honest_results(federation.kind))
+    federation([])
+    assert HEARD == ["a round", "a round", "a kept"]
 
 
 def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_the_global_models_names_count_where_it_is_known_even_against_all_client
 
 
 def test_an_unknown_models_names_are_those_of_more_than_half_and_then_stay() -> None:
-    federation = make_federation("unknown model")
+    federation = make_federation("unknown model", max_share=1.0)
     odd = [make_result(site, {"other": np.ones(3, np.float32)}, DIFF) for site in SITES[:4]]
     state = federation([*odd, *make_honest_results(DIFF, SITES[4:])])
     assert all(np.array_equal(state[name], GLOBAL[name]) for name in GLOBAL)  # half is not more than half

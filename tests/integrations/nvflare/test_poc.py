@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 JOB = Path(__file__).parents[3] / "examples" / "nvflare" / "job.py"
 BIN = Path(sys.executable).parent
 SITES = ["site-1", "site-2", "site-3"]
+SETTINGS = ("--rounds", "2", "--sizes", "600,600,600", "--hostile", "3", "--defense", "median")  # three cannot elect
 PATIENCE = 600.0  # seconds until something that should have happened has not
 ROUND = 60  # seconds for the sites that live, which take some ten on two idle cores
 PROJECT = """
@@ -99,8 +100,8 @@ class Laboratory:
 
     def submit(self, name: str, *options: str) -> str:
         """Submit the example's job and return its id."""
-        self.run(sys.executable, JOB, *options, "--write", self.folder / name)
-        (job,) = re.findall(r"job_id: *(\S+)", self.admin("submit", "-j", self.folder / name / "guarded"))
+        self.run(sys.executable, JOB, *SETTINGS, *options, "--name", name, "--write", self.folder / "jobs")
+        (job,) = re.findall(r"job_id: *(\S+)", self.admin("submit", "-j", self.folder / "jobs" / name))
         return job
 
     def processes(self, *words: str) -> list[int]:
@@ -137,7 +138,7 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 def test_a_hostile_site_is_dropped_under_its_own_name_and_the_audit_is_in_the_jobs_result(
     laboratory: Laboratory,
 ) -> None:
-    job = laboratory.submit("recipe")
+    job = laboratory.submit("recipe", "--behaviour", "nan")
     assert "FINISHED:COMPLETED" in laboratory.admin("wait", job) + laboratory.admin("list")
     laboratory.admin("download", job, "-o", laboratory.folder / "results")
     result = laboratory.folder / "results" / job / "workspace"

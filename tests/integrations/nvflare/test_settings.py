@@ -2,6 +2,7 @@
 
 import json
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nvflare.job_config.script_runner import ScriptRunner
 
 from snowball import defenses
 from snowball.errors import SettingError
+from snowball.guard import Guard
 from snowball.integrations.nvflare import GuardedAggregator, GuardedFedAvg
 from snowball.integrations.nvflare._session import build_defense
 
@@ -28,6 +30,16 @@ CHOSEN: dict[str, Any] = {
     "state": "guard.safetensors",
     "buffers": ["scale"],
     "seed": 5,
+    "max_share": 0.4,
+    "min_answers": 0.25,
+    "low_turnout": "aggregate",
+    "names": "/srv/sites.toml",
+    "decisions": "/srv/decisions.toml",
+    "models": "models",
+    "keep_models": 4,
+    "on_other_state": "fresh",
+    "listeners": {"webhook": {"url": "$NOT_SET_HERE", "kinds": ["kept"]}},
+    "patience": 4,
 }
 CONTROLLER = {**CHOSEN, "num_clients": 4, "num_rounds": 7, "start_round": 2, "timeout": 60, "persistor_id": "mine"}
 
@@ -60,6 +72,13 @@ def test_the_aggregators_settings_survive_the_recipe(tmp_path: Path) -> None:
     guard = new.guard_session.guard
     assert guard.defense == defenses.MultiKrum(tolerate=1, elect=2)
     assert (guard.mode, guard.seed, guard.rounds) == ("monitor", 5, 7)
+    assert (guard.min_answers, guard.low_turnout, guard.on_other_state) == (0.25, "aggregate", "fresh")
+
+
+def test_every_setting_of_a_guard_is_one_of_both_components() -> None:
+    wanted = {*signature(Guard).parameters, "state"} - {"listeners"}  # callables do not fit into a job
+    assert wanted <= {*signature(GuardedAggregator).parameters}
+    assert wanted - {"rounds"} <= {*signature(GuardedFedAvg).parameters}  # it has num_rounds
 
 
 def test_the_controllers_settings_survive_the_job(tmp_path: Path) -> None:
@@ -98,7 +117,14 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
         ({"defense": "intersection", "settings": {"members": ["krum", "krun"]}}, "'krun' is not known; did you mean"),
         ({"defense": "intersection", "settings": {"members": ["krum", "ideal"]}}, "is told who is malicious"),
         ({"mode": "off"}, "mode is 'enforce' or 'monitor'"),
+        ({"listeners": {"webhok": {}}}, "'webhok' is not known; did you mean 'webhook'"),
+        ({"listeners": {"webhook": {}}}, "listeners.webhook.url is missing"),
         ({"min_elected": 0}, "min_elected must be a positive number, got 0"),
+        ({"min_answers": 2}, "min_answers must be a share from 0 to 1, got 2"),
+        ({"low_turnout": "ignore"}, "low_turnout is 'keep' or 'aggregate'"),
+        ({"keep_models": 3}, "set both or neither, got 3 and no folder"),
+        ({"models": "models"}, "set both or neither, got 0 and 'models'"),
+        ({"on_other_state": "migrate"}, "on_other_state is 'refuse' or 'fresh'"),
         ({"defense": "fltrust"}, "acts in training"),
         ({"defense": "ideal"}, "is told who is malicious"),
     ],

@@ -1,4 +1,4 @@
-"""The example in NVFlare's real simulator: a server and three sites, each in a process."""
+"""The example in NVFlare's real simulator: a server and eight sites, each in a process."""
 
 import json
 import os
@@ -13,18 +13,24 @@ import torch
 
 pytest.importorskip("nvflare", reason="NVFlare's simulator needs nvflare >= 2.9: `make test-nvflare` has it")
 
+from readme_commands import find_command
+
 pytestmark = pytest.mark.slow
 
-JOB = Path(__file__).parents[3] / "examples" / "nvflare" / "job.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "nvflare"
+README = EXAMPLE / "README.md"
+SITES = {f"site-{number}" for number in range(1, 9)}
+HOSTILE = "site-6"
 PATIENCE = 1500.0  # seconds for a run, which takes one minute on two idle cores
 
 
-def run(folder: Path, *options: str) -> tuple[str, Path]:
-    """Run the example, and return its output and its server's folder; end every process that it started."""
+def run(folder: Path, command: list[str], rounds: int) -> str:
+    """Run a command of the README in a folder, and return its output; end every process that it started."""
     log = folder / "log"
+    _, script, *options = command
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, JOB, "--workspace", folder, *options],
+            [sys.executable, EXAMPLE / script, *options, "--rounds", str(rounds)],
             stdout=file,
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -35,7 +41,7 @@ def run(folder: Path, *options: str) -> tuple[str, Path]:
         assert process.wait(PATIENCE) == 0, log.read_text()
     finally:
         stop(process, folder)
-    return log.read_text(), folder / "guarded" / "server" / "simulate_job"
+    return log.read_text()
 
 
 def stop(process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -55,27 +61,32 @@ def entries(server: Path) -> list[dict[str, Any]]:
 
 
 def is_finite(server: Path) -> bool:
-    saved = torch.load(next(server.rglob("FL_global_model.pt")), weights_only=True)
+    saved = torch.load(server / "app_server" / "FL_global_model.pt", weights_only=True)
     return all(torch.isfinite(tensor).all() for tensor in saved["model"].values())
 
 
-def test_the_recipe_with_a_site_that_sends_nan(tmp_path: Path) -> None:
-    said, server = run(tmp_path)
+def test_the_commands_of_the_readme_leave_hostile_sites_out_and_both_audits_stay(tmp_path: Path) -> None:
+    audited = tmp_path / find_command(README, "snowball audit runs")[2]
+    said = run(tmp_path, find_command(README, "python job.py"), rounds=2)
+    server = audited.parent
     assert "Finished FedAvg." in said
+    assert f"{server}: {{'main_accuracy': 0." in said
     rounds = entries(server)
     assert [(entry["round"], entry["outcome"]) for entry in rounds] == [(1, "aggregated"), (2, "aggregated")]
     for entry in rounds:
-        assert [(fault["client"], fault["reason"]) for fault in entry["dropped"]] == [("site-3", "not-finite")]
-        assert entry["averaged"] == ["site-1", "site-2"]
+        assert (entry["defense"], set(entry["answered"])) == ("snowball-plus", SITES)
+        assert (entry["suspects"], set(entry["averaged"])) == ([HOSTILE], SITES - {HOSTILE})
     assert rounds[0]["model_after"] == rounds[1]["model_before"] != rounds[1]["model_after"]
     assert is_finite(server)
     assert (server / "guard.safetensors").exists()
 
-
-def test_the_controller_with_a_site_that_fails(tmp_path: Path) -> None:
-    _, server = run(tmp_path, "--controller", "--behaviour", "fail", "--rounds", "1")
-    (entry,) = entries(server)
-    assert sorted(entry["asked"]) == ["site-1", "site-2", "site-3"]
-    assert [(fault["client"], fault["reason"]) for fault in entry["dropped"]] == [("site-3", "error")]
-    assert entry["averaged"] == ["site-1", "site-2"]
-    assert is_finite(server)
+    before = audited.read_bytes()
+    run(tmp_path, find_command(README, "python job.py --controller"), rounds=2)
+    assert audited.read_bytes() == before
+    (second,) = set((tmp_path / "runs" / "nvflare").glob("*/server/simulate_job")) - {server}
+    for entry in entries(second):
+        assert set(entry["asked"]) == SITES
+        assert [(fault["client"], fault["reason"]) for fault in entry["dropped"]] == [(HOSTILE, "error")]
+        assert set(entry["averaged"]) == SITES - {HOSTILE}
+    assert len(entries(second)) == 2
+    assert is_finite(second)

@@ -12,7 +12,7 @@ Clusters cannot tell fewer than four updates apart, so all are elected. `ballot_
 from dataclasses import dataclass, field
 from math import ceil, floor
 from time import perf_counter
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -52,6 +52,7 @@ class SnowballMinus:
         ballot_floor: the least weight of a ballot; the clearest has 1. The paper's is 0.
     """
 
+    min_updates: ClassVar[int] = LEAST_VOTERS
     clusters: int | Literal["gap"] = "gap"
     gap_from: int = 3
     gap_to: int = 15

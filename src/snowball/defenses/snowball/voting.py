@@ -5,6 +5,7 @@ Qin et al., AAAI 2024, compared approaches. No top-down election follows either.
 
 from dataclasses import dataclass
 from math import ceil
+from typing import ClassVar
 
 import torch
 
@@ -48,6 +49,7 @@ class VotingCenter:
         first_share: share of the updates that is elected, rounded up.
     """
 
+    min_updates: ClassVar[int] = 3
     layers: Layers = "ends"
     first_share: float = 0.1
 

@@ -9,7 +9,7 @@ updates that are not accused are averaged, none longer than the median one.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -83,6 +83,7 @@ class SnowballPlus:
         remember: the most clients whose traits are kept; those seen last stay.
     """
 
+    min_updates: ClassVar[int] = MIN_ROWS
     without: tuple[Ballot, ...] = ()
     remember: int = MAX_REMEMBERED_CLIENTS
 

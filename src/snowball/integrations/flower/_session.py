@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord
 from snowball.errors import SettingError, UpdateError
 from snowball.guard import Guard, Judgement, Reply
 from snowball.guard.reply import MAX_DETAIL_CHARS
-from snowball.integrations._bookkeeping import finish_round, resume_guard
+from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.flower._replies import (
     Arrays,
     decode_replies,
@@ -21,7 +21,7 @@ from snowball.integrations.flower._replies import (
     normalise_reply,
     split_by_metrics,
 )
-from snowball.records.audit import JudgedRound
+from snowball.records.audit import JudgedRound, count_clients
 from snowball.updates import Layout
 
 logger = getLogger("flwr")
@@ -118,15 +118,16 @@ class GuardSession:
         return {name: conform_array(name, values[name], own.dtype) for name, own in self.model.items()}
 
     def record(self, judgement: Judgement, model: Mapping[str, Any]) -> None:
-        """Write the round to the audit with its new global model, and save the guard's state."""
-        finish_round(self.guard, self.state, self.guard.record(judgement, model), logger)
+        """Write the round to the audit with its new global model, save the guard's state, and log the round."""
+        entry = self.guard.record(judgement, model)
+        save_state(self.guard, self.state, entry)
+        logger.info("guard: round %d, %s: %s", entry["round"], entry["outcome"], count_clients(entry))
 
     def keep_model(self, judgement: Judgement, reason: str | None = None) -> tuple[None, None]:
         """Record that the old model stays, and return what Flower expects of a strategy without arrays."""
         if reason is not None:
-            logger.warning("The old global model stays: %s", reason)
             entry: JudgedRound = {**judgement.entry, "outcome": "kept", "reason": reason[:MAX_DETAIL_CHARS]}
-            entry["averaged"] = []
+            entry |= {"averaged": [], "shares": {}}
             judgement = replace(judgement, averaged=(), entry=entry)
         self.record(judgement, self.model)
         return None, None
@@ -135,6 +136,13 @@ class GuardSession:
         """Log the guard's settings."""
         guard = self.guard
         logger.info("\t├──> Guard: %s, mode %s, %d rounds judged", guard.defense, guard.mode, guard.round)
+
+
+def enter_given_shares(judgement: Judgement) -> Judgement:
+    """Return a judgement whose shares are those of the example counts that a strategy gets to weight replies by."""
+    names, counts = judgement.entry["averaged"], [judgement.examples[client] for client in judgement.averaged]
+    shares = {name: count / sum(counts) for name, count in zip(names, counts, strict=True)}
+    return replace(judgement, entry={**judgement.entry, "shares": shares})
 
 
 def conform_array(name: str, values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from snowball.guard import Guard
-from snowball.integrations.flower._session import GuardSession, encode_model
+from snowball.integrations.flower._session import GuardSession, encode_model, enter_given_shares
 
 logger = getLogger("flwr")
 
@@ -65,7 +65,7 @@ class Guarded(Strategy):
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
         """Let the strategy aggregate the elected replies; the old model stays if it cannot."""
-        state_before = self.guard.state
+        before = self.guard.state, self.guard.known_names
         judgement, messages = self.guard_session.judge(replies, find_example_key(self.strategy))
         if judgement.kept:
             return self.guard_session.keep_model(judgement)
@@ -73,9 +73,9 @@ class Guarded(Strategy):
             arrays, metrics = self.strategy.aggregate_train(server_round, messages)
             model = self.guard_session.conform_to_model(arrays)
         except Exception as error:  # a strategy may fail on valid replies too
-            self.guard.state = state_before
+            self.guard.state, self.guard.known_names = before
             return self.guard_session.keep_model(judgement, f"{type(self.strategy).__name__} failed: {error}")
-        self.guard_session.record(judgement, model)
+        self.guard_session.record(enter_given_shares(judgement), model)
         return encode_model(model), metrics
 
     def configure_evaluate(

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import make_defense
-from snowball.guard import AuditLog, Dropped, Guard, Judgement
-from snowball.integrations._bookkeeping import finish_round, resume_guard
+from snowball.guard import Dropped, Guard, Judgement
+from snowball.guard.alerts import check_listeners
+from snowball.guard.arguments import refuse_bad_history
+from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
 from snowball.settings import require_known
@@ -20,30 +22,69 @@ from snowball.updates import Arrays
 logger = getLogger("snowball")
 
 Mode = Literal["enforce", "monitor"]
+LowTurnout = Literal["keep", "aggregate"]
+
+GUARD_SETTINGS = (
+    "mode",
+    "min_elected",
+    "max_examples",
+    "max_share",
+    "buffers",
+    "seed",
+    "min_answers",
+    "low_turnout",
+    "on_other_state",
+    "patience",
+)
+"""Attributes of a component that are settings of its guard."""
+
+GUARD_FILES = ("audit", "names", "decisions", "models")
+"""Attributes of a component that are paths for its guard; empty for none."""
 
 
 class GuardSession:
-    """A guard and its files.
+    """The guard of a component, which is made twice: where the job is written, to check the settings, and in its run.
+
+    Only the server has the files and the listeners' ports, so they are opened in the run. A relative path is inside the
+    run's folder.
 
     Attributes:
-        audit: the file that gets one line per round; a relative path is inside the run's folder; empty for none.
-        state: the file that the guard continues from and saves its state to; likewise.
+        component: the aggregator or controller; it has the guard's settings as attributes, as NVFlare wants.
+        rounds: the total number of rounds, if it is known.
     """
 
-    def __init__(self, guard: Guard, audit: str, state: str) -> None:
-        self.guard, self.audit, self.state = guard, audit, state
+    def __init__(self, component: Any, rounds: int | None = None) -> None:
+        self.component, self.rounds = component, rounds
         self.folder: Path | None = None
+        check_listeners(component.listeners)
+        refuse_bad_history(component.models or None, component.keep_models)
+        self.guard = self._build_guard({})
 
     def open_files(self, folder: Path, rounds: int | None = None) -> None:
         """Open the files once, in the run's folder, which only the server knows; `rounds` are those to come."""
         if self.folder is not None:
             return
-        if self.audit:
-            self.guard.log = AuditLog(folder / self.audit)
-        resume_guard(self.guard, folder / self.state if self.state else None, logger)
+        found = {name: getattr(self.component, name) for name in GUARD_FILES}
+        files: dict[str, Any] = {name: folder / path for name, path in found.items() if path}
+        if "models" in files:
+            files["keep_models"] = self.component.keep_models
+        self.guard = self._build_guard({**files, "listeners": self.component.listeners})
+        state = self.component.state
+        resume_guard(self.guard, folder / state if state else None, logger)
         if rounds is not None and self.guard.rounds is None:
             self.guard.rounds = self.guard.round + rounds
         self.folder = folder
+
+    def _build_guard(self, files: Mapping[str, Any]) -> Guard:
+        settings = {name: getattr(self.component, name) for name in GUARD_SETTINGS}
+        defense = build_defense(self.component.defense, self.component.settings)
+        return Guard(defense, rounds=self.rounds, **settings, **files)
+
+    def write_no_models(self) -> None:
+        """Write no files of global models, because only their changes are known."""
+        if self.guard.models.folder is not None:
+            logger.warning("No global model is written to %s: NVFlare does not keep it", self.guard.models.folder)
+            self.guard.models.folder = None
 
     def judge(
         self,
@@ -55,8 +96,9 @@ class GuardSession:
         """Let the guard judge a round's results, and write the audit and the guard's state."""
         replies, unreadable = read_results(models, base)
         judgement = self.guard(base, replies, asked, [*failed, *unreadable])
-        state = self.folder / self.state if self.state and self.folder is not None else None
-        finish_round(self.guard, state, judgement.entry, logger)
+        state = self.component.state
+        path = self.folder / state if state and self.folder is not None else None
+        save_state(self.guard, path, judgement.entry)
         return judgement
 
 

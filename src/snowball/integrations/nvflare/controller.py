@@ -11,10 +11,13 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
-from snowball.guard import Dropped, Guard
+from snowball.errors import SnowballError
+from snowball.guard import Dropped
 from snowball.guard.reply import MAX_DETAIL_CHARS
+from snowball.guard.state import OnOtherState
+from snowball.guard.turnout import MIN_ANSWERS
 from snowball.integrations.nvflare._results import get_client
-from snowball.integrations.nvflare._session import GuardSession, Mode, build_defense, build_result
+from snowball.integrations.nvflare._session import GuardSession, LowTurnout, Mode, build_result
 
 
 class GuardedFedAvg(BaseFedAvg):
@@ -24,6 +27,8 @@ class GuardedFedAvg(BaseFedAvg):
         num_clients, num_rounds, start_round, persistor_id: as in NVFlare's FedAvg.
         timeout: seconds to wait for a round's results; zero waits for all.
         defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
+        max_share, min_answers, low_turnout, names, decisions, models, keep_models, on_other_state, listeners,
+            patience: likewise.
     """
 
     def __init__(
@@ -42,6 +47,16 @@ class GuardedFedAvg(BaseFedAvg):
         state: str = "",
         buffers: Sequence[str] = (),
         seed: int | None = None,
+        max_share: float | None = None,
+        min_answers: float = MIN_ANSWERS,
+        low_turnout: LowTurnout = "keep",
+        names: str = "",
+        decisions: str = "",
+        models: str = "",
+        keep_models: int = 0,
+        on_other_state: OnOtherState = "refuse",
+        listeners: dict[str, Any] | Sequence[Any] = (),
+        patience: int = 3,
     ) -> None:
         super().__init__(
             num_clients=num_clients,
@@ -53,13 +68,19 @@ class GuardedFedAvg(BaseFedAvg):
         self.timeout, self.defense, self.settings, self.mode = timeout, defense, settings, mode
         self.min_elected, self.max_examples = min_elected, max_examples
         self.audit, self.state, self.buffers, self.seed = audit, state, buffers, seed
-        guard = Guard(build_defense(defense, settings), mode, min_elected, max_examples, buffers=buffers, seed=seed)
-        self.guard_session = GuardSession(guard, audit, state)
+        self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
+        self.on_other_state, self.listeners, self.patience = on_other_state, listeners, patience
+        self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
+        self.guard_session = GuardSession(self)
         self.failures: dict[str, str] = {}
 
     def run(self) -> None:
-        """Run the rounds."""
-        self.guard_session.open_files(Path(self.get_run_dir()), self.num_rounds)
+        """Run the rounds, or end the run with a sentence if the guard's files cannot be used."""
+        try:
+            self.guard_session.open_files(Path(self.get_run_dir()), self.num_rounds)
+        except SnowballError as error:
+            self.panic(f"the guard cannot start: {error}")
+            return
         self.fl_ctx.set_prop(AppConstants.NUM_ROUNDS, self.num_rounds, private=True, sticky=False)
         model = self.load_model()
         model.start_round, model.total_rounds = self.start_round, self.num_rounds

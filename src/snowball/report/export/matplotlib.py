@@ -14,7 +14,7 @@ import numpy as np
 
 from snowball.errors import MissingExtra, SettingError
 from snowball.records.files import make_folder, write_bytes
-from snowball.report.audit import escape_text
+from snowball.records.text import escape_text
 from snowball.report.export.write import choose_file_names
 from snowball.report.figures import Figure, Panel, Series, find_heat_top
 from snowball.report.palette import BENIGN, BETWEEN, HEAT, INFECTED, TONES, choose_look

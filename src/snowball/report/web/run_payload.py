@@ -6,7 +6,7 @@ from typing import Any
 
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import RunInfo
-from snowball.report.audit import CHARGE_FACT, MAX_CHARGE_CHARS
+from snowball.report.audit.facts import CHARGE_FACT, MAX_CHARGE_CHARS
 from snowball.report.clients import ClientSummary, is_column, summarise_clients
 from snowball.report.runs import STAGES
 from snowball.report.web.html import pack_text, round_numbers

@@ -1,26 +1,30 @@
 """Engines that train the simulator's clients over Flower.
 
 `GridEngine` sends clients to the SuperNodes of any grid; `snowball.sim.flower_app` uses it as a Flower app, on a Ray
-cluster or on many hosts. `FlowerEngine` starts Flower's simulation in this process and is what `--engine flower` uses.
+cluster or on many hosts. `FlowerEngine` starts Flower's simulation and is what `--engine flower` uses.
 """
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import cycle
-from logging import CRITICAL, getLogger
-from queue import Queue
-from threading import Event, Thread
-from time import monotonic
+from logging import getLogger
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
 from typing import Self
 
 import torch
 
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records.checkpoint import RunState
+from snowball.serialization import pack, unpack
 from snowball.sim.engines.base import Engine, pack_message, unpack_message, use_one_thread
-from snowball.sim.engines.ray_cluster import RAY_ENVIRONMENT, require_cluster
+from snowball.sim.engines.flower_link import SimulationLink, read_last_line, stop_process
+from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, Reply
@@ -29,7 +33,7 @@ try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.common.constant import ErrorCode
-    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp import Grid
 except ImportError as error:
     raise MissingExtra("--engine flower needs Flower: pip install 'flwr[simulation]>=1.41'") from error
 
@@ -71,21 +75,16 @@ def train_client(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
-class GridEngine(Engine):
+class GridTrainer:
     """Trains cohorts on the SuperNodes of a grid.
 
     Attributes:
+        settings: the experiment's, as JSON.
         stopped: set it to stop waiting for replies.
     """
 
-    device = "cpu"
-
-    def __init__(self, federation: Federation, grid: Grid, stopped: Event | None = None) -> None:
-        if federation.experiment.own_data is not None or federation.experiment.own_model is not None:
-            raise SettingError("Flower cannot send your own data or model to its workers: use another engine")
-        self.grid, self.stopped = grid, stopped or Event()
-        self.settings = json.dumps(federation.experiment.dump_settings(), default=vars)
-        self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
+    def __init__(self, settings: str, grid: Grid, stopped: Event | None = None) -> None:
+        self.settings, self.grid, self.stopped = settings, grid, stopped or Event()
 
     def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Send every client's task to a SuperNode and yield the replies as they arrive."""
@@ -142,71 +141,115 @@ class GridEngine(Engine):
             raise RunError("the run was stopped")
 
 
+class GridEngine(GridTrainer, Engine):
+    """Trains cohorts on the SuperNodes of a grid that this process has."""
+
+    device = "cpu"
+
+    def __init__(self, federation: Federation, grid: Grid, stopped: Event | None = None) -> None:
+        super().__init__(encode_settings(federation), grid, stopped)
+        self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
+
+
 class FlowerEngine(Engine):
-    """Trains cohorts in Flower's simulation, which runs in its own thread."""
+    """Trains cohorts in Flower's simulation, which `flwr run` starts in processes of its own."""
 
     device = "cpu"
 
     def __init__(self, federation: Federation, workers: int) -> None:
-        self.federation, self.workers = federation, workers
-        self.tasks: Queue[tuple[RunState, Sequence[int], int] | None] = Queue()
-        self.results: Queue[tuple[int, Reply] | BaseException] = Queue()
-        self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
-        self.stopped = Event()
+        self.settings, self.nodes = encode_settings(federation), federation.experiment.cohort
+        self.link = SimulationLink(workers)
+        self.rows = torch.empty(self.nodes, federation.layout.width)
 
     def __enter__(self) -> Self:
         address = os.environ.get("RAY_ADDRESS", "")
         require_cluster(address, f"RAY_ADDRESS = {address!r}")
-        os.environ.update(RAY_ENVIRONMENT, FLWR_TELEMETRY_ENABLED="0")
-        self.thread = Thread(target=self._simulate, daemon=True)
-        self.thread.start()
+        with ExitStack() as started:
+            started.enter_context(self.link)
+            path, self.log = self.link.folder / "socket", self.link.folder / "run.log"
+            app = write_app(self.link.folder / "simulation", path)
+            self.process = self.link.start_app(app, self.nodes, {}, self.log)
+            started.callback(stop_process, self.process)
+            self.connection = started.enter_context(self._connect(path))
+            self._send(pack(self.settings))
+            self.started = started.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stopped.set()
-        self.tasks.put(None)
-        self.thread.join()
+        self.started.close()
 
     def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
-        """Ask the simulation's thread for the cohort and yield its replies as they arrive."""
-        self.tasks.put((state, cohort, round))
+        """Send the cohort to the simulation and yield its replies as they arrive."""
+        clients = {name: state.clients[name] for name in map(str, cohort) if name in state.clients}
+        sent = {"round": state.round, "base": state.base, "clients": clients, "buffers": state.buffers}
+        self._send(pack([sent, list(cohort), round]))
         for _ in cohort:
-            result = self.results.get()
-            if isinstance(result, BaseException):
-                raise result
-            yield result
+            answer = unpack(self._receive())
+            if isinstance(answer, str):
+                raise RunError(answer)
+            slot, reply = answer
+            yield slot, Reply(*reply)
 
-    def _simulate(self) -> None:
-        from flwr.simulation import run_simulation
-
-        app = ServerApp()
-        app.main()(self._serve)
-        own = {"address": "local", "num_cpus": self.workers}  # not a cluster that Ray finds on this machine
-        cluster = {} if "RAY_ADDRESS" in os.environ else own  # a cluster knows its own number of cores
-        resources = {
-            "init_args": {**cluster, "logging_level": CRITICAL, "log_to_driver": False},
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-        }
-        logger.setLevel(CRITICAL)  # errors are reported once, as a RunError
-        try:
-            run_simulation(app, client_app, self.federation.experiment.cohort, backend_config=resources)
-        except BaseException as error:
-            self.results.put(RunError(f"Flower's simulation ended: {find_root_cause(error)}"))
-            self.stopped.set()
-
-    def _serve(self, grid: Grid, context: Context) -> None:
-        """Train the cohorts in the queue until it ends: the server's side of the simulation."""
-        engine = GridEngine(self.federation, grid, self.stopped)
-        while task := self.tasks.get():
+    def _connect(self, path: Path) -> Connection:
+        """Connect to the app's socket as soon as it listens."""
+        while True:
             try:
-                for result in engine.train(*task):
-                    self.results.put(result)
-            except BaseException as error:
-                self.results.put(error)
+                return Client(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                self._require_running()
+                sleep(POLL_SECONDS)
+
+    def _send(self, payload: bytes) -> None:
+        try:
+            self.connection.send_bytes(payload)
+        except ConnectionError as error:
+            raise RunError(self._explain_end()) from error
+
+    def _receive(self) -> bytes:
+        try:
+            while not self.connection.poll(POLL_SECONDS):
+                self._require_running()
+            return self.connection.recv_bytes()
+        except (EOFError, ConnectionError) as error:
+            raise RunError(self._explain_end()) from error
+
+    def _require_running(self) -> None:
+        if self.process.poll() is not None:
+            raise RunError(self._explain_end())
+
+    def _explain_end(self) -> str:
+        return f"Flower's simulation ended: {read_last_line(self.log)}"
 
 
-def find_root_cause(error: BaseException) -> BaseException:
-    """Return the first error of a chain."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def encode_settings(federation: Federation) -> str:
+    """Return an experiment's settings as JSON; refuse data and models that only this process has."""
+    experiment = federation.experiment
+    if experiment.own_data is not None or experiment.own_model is not None:
+        raise SettingError("Flower cannot send your own data or model to its workers: use another engine")
+    return json.dumps(experiment.dump_settings(), default=vars)
+
+
+def write_app(folder: Path, socket: Path) -> Path:
+    """Write the app that `flwr run` starts, and return its folder."""
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(APP.format(socket=json.dumps(str(socket))), encoding="utf-8")
+    return folder
+
+
+APP = """
+[project]
+name = "snowball-simulation"
+version = "0.1.0"
+description = "The clients of an experiment"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "snowball"
+
+[tool.flwr.app.components]
+serverapp = "snowball.sim.engines.flower_bridge:server_app"
+clientapp = "snowball.sim.engines.flower_bridge:client_app"
+
+[tool.flwr.app.config]
+socket = {socket}
+"""
