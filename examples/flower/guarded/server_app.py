@@ -15,6 +15,7 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -46,6 +47,7 @@ def main(grid: Grid, context: Context) -> None:
         defense=DEFENSES[str(config["defense"])](),
         max_examples=float(config["max-examples"]),
         audit=out / "audit.jsonl",
+        names=out / "names.toml",
         state=out / "guard.safetensors",
     )
     model = out / "model.safetensors"
@@ -60,7 +62,9 @@ def ask_names(grid: Grid, sites: int, timeout: float) -> dict[str, str]:
         time.sleep(0.5)
     replies = grid.send_and_receive([Message(RecordDict(), node, "query") for node in nodes], timeout=timeout)
     known = [reply for reply in replies if reply.has_content()]
-    return {str(reply.metadata.src_node_id): str(reply.content["site"]["name"]) for reply in known}
+    names = {str(reply.metadata.src_node_id): str(reply.content["site"]["name"]) for reply in known}
+    claims = Counter(names.values())
+    return {node: name for node, name in names.items() if claims[name] == 1}  # a site may claim another's name
 
 
 def write_names(path: Path, names: dict[str, str]) -> None:
