@@ -4,6 +4,7 @@
     .venv-flower/bin/python -m benchmarks.operators flower --out runs/operators --seeds 1 2 3 4 5
     .venv-nvflare/bin/python -m benchmarks.operators nvflare --out runs/operators --seeds 1 2 3 4 5
     python -m benchmarks.operators report --out runs/operators
+    python -m benchmarks.operators report --out runs/operators --json > benchmarks/results/operators.json
 
 Each run writes one record, `OUT/WAY/BEHAVIOUR-HOSTILE-sSEED.json`; a call that is stopped continues with the next run
 that has none. `flower` runs the app in examples/flower with `flwr run`, `nvflare` the job in examples/nvflare in
@@ -33,6 +34,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--defense", default="snowball-plus", help="a name from `snowball list defenses`")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser.parse_args()
 
 
@@ -40,7 +42,7 @@ def main() -> int:
     """Make the runs that have no record, or print the report."""
     settings = parse_arguments()
     if settings.way == "report":
-        return print_report(settings.out)
+        return print_report(settings.out, settings.json)
     cases = list_cases(settings.seeds, settings.behaviours, settings.hostile, settings.rounds, settings.defense)
     missing = [case for case in cases if not is_recorded(settings.out / settings.way, case)]
     print(f"{len(missing)} of {len(cases)} runs to make", file=sys.stderr, flush=True)

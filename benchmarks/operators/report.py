@@ -1,10 +1,12 @@
 """Compares the records with what operators were promised."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.tables.markdown import format_table
 from snowball.errors import RunError
 from snowball.records.files import read_json
 
@@ -86,19 +88,21 @@ def find_left_out(record: Record) -> float:
     return max(rounds, default=0) / record["rounds"]
 
 
-def print_report(folder: Path) -> int:
-    """Print a table, and return 0 if every bound holds."""
+def print_report(folder: Path, as_json: bool) -> int:
+    """Print a table or JSON, and return 0 if every bound holds."""
     rows = make_rows(read_records(folder))
-    print(
-        "| way | behaviour | hostile | runs | accuracy, % | backdoor, % | below clean, points | left out, % | holds |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        loss = "-" if row.loss is None else f"{100 * row.loss:.1f}"
-        numbers = (
-            f"{100 * row.main_accuracy:.1f} | {100 * row.backdoor_accuracy:.1f} | {loss} | {100 * row.left_out:.0f}"
-        )
-        print(
-            f"| {row.way} | {row.behaviour} | {row.hostile} | {row.runs} | {numbers} | {'yes' if row.holds else 'NO'} |"
-        )
+    print(json.dumps({"rows": [row._asdict() for row in rows]}, indent=1) if as_json else tabulate_rows(rows))
     return 0 if all(row.holds for row in rows) else 1
+
+
+def tabulate_rows(rows: Iterable[Row]) -> str:
+    """Tabulate the worst seed of each kind of run."""
+    heads = ("way", "behaviour", "hostile", "runs", "accuracy, %", "backdoor, %", "below clean, points", "left out, %")
+    return format_table((*heads, "holds"), map(describe_row, rows))
+
+
+def describe_row(row: Row) -> list[str]:
+    """Return the cells of a row."""
+    loss = "-" if row.loss is None else f"{100 * row.loss:.1f}"
+    shares = (f"{100 * row.main_accuracy:.1f}", f"{100 * row.backdoor_accuracy:.1f}", loss, f"{100 * row.left_out:.0f}")
+    return [row.way, row.behaviour, str(row.hostile), str(row.runs), *shares, "yes" if row.holds else "no"]

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.files import read_result
+from benchmarks.operators.report import Row, tabulate_rows
 from benchmarks.tables.markdown import format_percent, format_table
 from snowball.rehearsal.verdict import describe_attack
 
@@ -154,6 +155,23 @@ def _format_accuracies(lasts: Sequence[Mapping[str, float]]) -> str:
     main = sum(last["main_accuracy"] for last in lasts) / len(lasts)
     backdoors = ", ".join(f"{100 * last['backdoor_accuracy']:.0f}" for last in lasts)
     return f"{100 * main:.0f} / {backdoors}"
+
+
+def tabulate_operators() -> str:
+    """Tabulate what hostile sites achieve through Flower, NVFlare and in a plain loop."""
+    return tabulate_rows(Row(**row) for row in read_result("operators")["rows"])
+
+
+def tabulate_unequal() -> str:
+    """Tabulate how far each rule is from the plain weighted mean, without attackers."""
+    result = read_result("unequal")
+    heads = (
+        "rule",
+        f"rounds 1 to {result['first_rounds']}",
+        f"rounds {result['first_rounds'] + 1} to {result['rounds']}",
+    )
+    rows = ([name, f"{each['first']:.3f}", f"{each['later']:.3f}"] for name, each in result["errors"].items())
+    return format_table(heads, rows)
 
 
 def tabulate_rehearsal(federation: str) -> str:

@@ -43,6 +43,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "rounds": choices.tabulate_rounds,
     "found": choices.tabulate_found,
     "cohorts": choices.tabulate_cohorts,
+    "operators": choices.tabulate_operators,
+    "unequal": choices.tabulate_unequal,
     **{f"rehearsal {sites}": partial(choices.tabulate_rehearsal, sites) for sites in ("5", "8", "20")},
     "loading": speed.tabulate_loading,
     "texts": choices.tabulate_texts,
