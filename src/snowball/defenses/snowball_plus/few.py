@@ -31,7 +31,7 @@ MAX_DEVIATION = 6.0
 MIN_SIZE_RATIO = 1.05
 """Least ratio of two numbers of examples from which the effect of sizes can be seen."""
 
-LENGTH_SLACK = 1.25
+LENGTH_SLACK = 1.5
 """How much longer an update may be than is usual for its number of examples, before it is clipped."""
 
 
