@@ -152,9 +152,10 @@ def test_a_changed_choice_drops_what_only_the_default_has() -> None:
 
 
 def test_a_setting_of_one_partition_becomes_another_s_only_where_it_means_the_same() -> None:
+    drawn = {"niid-bench": {"alpha", "minimum"}, "dirichlet-plain": {"alpha", "minimum"}, "sized": {"alpha"}}
     for former, chosen in permutations(PARTITIONS, 2):
         settings = {"data": {"partition": former, **dict.fromkeys(collect_fields(PARTITIONS[former]), 5)}}
-        kept = {"alpha": 5, "minimum": 5} if {former, chosen} == {"niid-bench", "dirichlet-plain"} else {}
+        kept = dict.fromkeys(drawn.get(former, set()) & drawn.get(chosen, set()), 5)
         assert apply_assignments(settings, [f"data.partition={chosen}"], CHOICES) == {
             "data": {"partition": chosen, **kept}
         }

@@ -1,4 +1,7 @@
-"""Fixtures of both integrations; their tests import the modules beside this file."""
+"""Fixtures of both integrations; their tests import the modules in `readmes`.
+
+This folder itself is not on the path: it holds folders that are called like packages which may be missing.
+"""
 
 import sys
 from pathlib import Path
@@ -7,7 +10,7 @@ import pytest
 
 from snowball.guard import AuditLog
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "readmes"))
 
 
 @pytest.fixture

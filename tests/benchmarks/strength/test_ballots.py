@@ -48,7 +48,7 @@ def test_a_charge_is_held_against_the_truth() -> None:
     suspects = torch.arange(20) < 4
     suspects[10] = True
     found = judge_charge(
-        gather_evidence(updates, None, None), Charge("split", suspects, 1.0, ""), torch.tensor(infected)
+        gather_evidence(updates, None, None), Charge("split", suspects, 1.0, "", 1.0), torch.tensor(infected)
     )
     assert found["charged"] == 1
     assert (found["alone_missed"], found["alone_wrong"]) == (0.2, 1 / 15)
