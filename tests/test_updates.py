@@ -404,7 +404,7 @@ def test_rows_of_weight_zero_have_no_part_in_a_sum() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    weights=st.lists(st.floats(0, 1e6), min_size=1, max_size=12).filter(lambda values: max(values) > 1e-3),
+    weights=st.lists(st.just(0.0) | st.floats(1e-3, 1e6), min_size=1, max_size=12).filter(any),
     limit=st.floats(0.05, 1),
 )
 def test_shares_keep_their_sum_order_and_limit(weights: list[float], limit: float) -> None:
@@ -489,3 +489,7 @@ def test_finite_numbers_whose_sum_overflows_are_finite(dtype: torch.dtype) -> No
     assert module.is_finite(torch.tensor([1, 2]))
     for broken in ([torch.nan, 1], [torch.inf, -torch.inf], [1, -torch.inf]):
         assert not module.is_finite(torch.tensor(broken, dtype=dtype))
+
+
+def test_a_claim_of_next_to_nothing_has_no_share() -> None:
+    assert limit_shares(torch.tensor([1, 5e-309], dtype=torch.float64), 0.75).tolist() == [1, 0]

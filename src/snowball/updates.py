@@ -25,6 +25,9 @@ a floating-point number."""
 ROW_BLOCK_ELEMENTS = 1 << 17
 """Elements of a row to read at a time: 512 KiB in float32, which fits a cache together with their sum in float64."""
 
+SMALLEST_SHARE = 1e-15
+"""Shares of an average up to this one count as zero where shares are limited."""
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 Arrays = Mapping[str, Tensor | np.ndarray]
@@ -490,6 +493,7 @@ def limit_shares(shares: Tensor, limit: float) -> Tensor:
     """
     if float(shares.max()) <= limit:
         return shares
+    shares = shares.where(shares > SMALLEST_SHARE, 0)  # the quotients of smaller ones overflow
     held = shares > 0
     if limit * int(held.sum()) <= 1:
         return held.double() / held.sum()
