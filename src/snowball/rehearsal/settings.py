@@ -88,7 +88,7 @@ class Sites(NamedTuple):
 def read_federation(source: str | Path | None, changes: Mapping[str, Any]) -> FederationSettings:
     """Read the settings of a TOML file, if there is one, with some of them changed."""
     given = {} if source is None else read_settings(Path(source))
-    given |= {name: listify(value) for name, value in changes.items()}
+    given |= {name: convert_to_list(value) for name, value in changes.items()}
     for name in given:
         if name not in FederationSettings.model_fields:
             known = suggest_or_list(name, FederationSettings.model_fields)
@@ -112,7 +112,7 @@ def read_settings(file: Path) -> Settings:
     return settings
 
 
-def listify(value: Any) -> Any:
+def convert_to_list(value: Any) -> Any:
     """Return tuples, ranges and NumPy arrays as lists, and everything else as it is."""
     plain = to_plain(value)
     return [to_plain(entry) for entry in plain] if isinstance(plain, tuple | range | list) else plain

@@ -169,7 +169,7 @@ class Simulation:
         settings = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
         log.write_text("the app starts\nit found no memory\n")
         if self.grid:
-            self.thread = Thread(target=flower_bridge.serve, args=(self.grid, context(**settings)))
+            self.thread = Thread(target=flower_bridge.serve_cohorts, args=(self.grid, context(**settings)))
             self.thread.start()
         return self
 
@@ -232,7 +232,7 @@ def test_an_app_that_hangs_up_is_a_sentence(
             for _ in range(1 + rounds):
                 connection.recv_bytes()
 
-    monkeypatch.setattr(flower_bridge, "serve", hang_up)
+    monkeypatch.setattr(flower_bridge, "serve_cohorts", hang_up)
     with (
         pytest.raises(RunError, match="Flower's simulation ended: it found no memory"),
         make_engine(federation, tmp_path, Grid()) as engine,

@@ -19,7 +19,7 @@ server_app = ServerApp()
 
 
 @server_app.main()
-def serve(grid: Grid, context: Context) -> None:
+def serve_cohorts(grid: Grid, context: Context) -> None:
     """Train cohorts until the engine hangs up."""
     with Listener(str(context.run_config["socket"])) as listener, listener.accept() as connection:
         try:
