@@ -1,5 +1,6 @@
 """The acceptance run of operators, in a plain loop with small sites."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from benchmarks.operators import __main__ as program
 from benchmarks.operators.cases import BEHAVIOURS, SIZES, Case, list_cases, task
 from benchmarks.operators.record import is_recorded, record_run
-from benchmarks.operators.report import find_left_out, make_rows, print_report
+from benchmarks.operators.report import Row, find_left_out, make_rows, print_report
 from benchmarks.operators.ways import run_loop
 from snowball.errors import RunError
 from snowball.records.files import read_json
@@ -120,9 +121,20 @@ def test_hostile_sites_may_be_left_out_as_often_as_can_be() -> None:
     assert find_left_out(make_record(dropped={"site-3": 4})) == 0.4
 
 
-def test_a_report_needs_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_needs_records(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="there is no record"):
         print_report(tmp_path, False)
-    record_run(run_loop, make_case("clean", hostile=0, rounds=1), "direct", tmp_path / "direct")
-    assert print_report(tmp_path, False) in (0, 1)
-    assert "| direct | clean | 0 | 1 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("backdoor", "code"), [(0.01, 0), (0.9, 1)])
+def test_a_report_fails_if_a_promise_is_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], backdoor: float, code: int
+) -> None:
+    (tmp_path / "direct").mkdir()
+    for name, record in (("clean", make_record("clean")), ("nan", make_record(backdoor_accuracy=backdoor))):
+        (tmp_path / "direct" / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+    assert print_report(tmp_path, False) == code
+    assert f"| direct | nan | 1 | 1 | 90.0 | {100 * backdoor:.1f} |" in capsys.readouterr().out
+    assert print_report(tmp_path, True) == code
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [Row(**row) for row in rows] == make_rows([make_record("clean"), make_record(backdoor_accuracy=backdoor)])
