@@ -130,11 +130,12 @@ def test_a_report_needs_records(tmp_path: Path) -> None:
 def test_a_report_fails_if_a_promise_is_broken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], backdoor: float, code: int
 ) -> None:
+    records = [make_record("clean", left_out={}), make_record(backdoor_accuracy=backdoor)]
     (tmp_path / "direct").mkdir()
-    for name, record in (("clean", make_record("clean")), ("nan", make_record(backdoor_accuracy=backdoor))):
-        (tmp_path / "direct" / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+    for record in records:
+        (tmp_path / "direct" / f"{record['behaviour']}.json").write_text(json.dumps(record), encoding="utf-8")
     assert print_report(tmp_path, False) == code
     assert f"| direct | nan | 1 | 1 | 90.0 | {100 * backdoor:.1f} |" in capsys.readouterr().out
     assert print_report(tmp_path, True) == code
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [Row(**row) for row in rows] == make_rows([make_record("clean"), make_record(backdoor_accuracy=backdoor)])
+    assert [Row(**row) for row in rows] == make_rows(records)
