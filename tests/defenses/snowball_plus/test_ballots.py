@@ -43,6 +43,7 @@ from snowball.defenses.snowball_plus.ballots import (
     rank_disagreement,
     update_record,
     weigh_by_crowds,
+    weigh_by_positions,
 )
 from snowball.defenses.snowball_plus.evidence import (
     POSITIONS,
@@ -487,6 +488,32 @@ def place(vectors: Tensor) -> Evidence:
 def scatter_weights(seed: int, rows: int = 50) -> Tensor:
     """(n, 6, 8) weights of noise at six positions."""
     return torch.randn(rows, 6, 8, generator=stream(seed, "positions"), dtype=torch.float64)
+
+
+def test_who_rewires_a_leading_position_weighs_less_until_it_is_charged() -> None:
+    vectors = scatter_weights(1)
+    vectors[:10, 3] += 3
+    evidence = place(vectors)
+    measured = require_positions(evidence)
+    for round in (1, 4, 30):  # unlike a crowd, a position may become clear late
+        record = (1 - RECORD_KEPT**round) * torch.tensor([0.0, 9, 0, 2, 0, 0], dtype=torch.float64)
+        weights = weigh_by_positions(evidence, measured * torch.tensor([0, 0, 0, 1, 0, 0]), record, round)
+        assert weights.tolist() == pytest.approx([3.0**-CAUTION] * 10 + [1.0] * 40)
+
+
+def test_all_weigh_alike_where_no_position_leads_or_none_is_known() -> None:
+    vectors = scatter_weights(1)
+    vectors[:10, 3] += 3
+    evidence, record = place(vectors), torch.full((6,), 2.0, dtype=torch.float64)
+    measured = require_positions(evidence)
+    for weights in (
+        weigh_by_positions(evidence, torch.zeros_like(measured), record, 1),
+        weigh_by_positions(evidence, measured, None, 1),
+        weigh_by_positions(evidence, None, record, 1),
+        weigh_by_positions(replace(evidence, positions=None), measured, record, 1),
+    ):
+        assert weights.dtype == torch.float64
+        assert weights.tolist() == [1] * 50
 
 
 @pytest.mark.parametrize(("group", "plausible"), [(2, False), (4, False), (5, True), (24, True)])

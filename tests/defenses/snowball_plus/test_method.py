@@ -191,6 +191,21 @@ def test_without_the_crowd_all_weigh_alike(make_round: Callable[..., Any]) -> No
     assert not torch.allclose(other, expected, rtol=1e-3, atol=0)
 
 
+def test_who_rewires_a_leading_position_weighs_less_in_a_round_without_a_charge(
+    make_image_round: Callable[..., Any],
+) -> None:
+    planted = make_image_round(1, infected=12, rewired=2.0)
+    context = Context(round=1, base=planted.base)
+    others = ("split", "crowd")
+    weighed, equal = (
+        SnowballPlus(without=without)(planted.updates, context) for without in (others, (*others, "position"))
+    )
+    assert "charge" not in weighed.facts
+    shares = weighed.facts["shares"] / equal.facts["shares"]
+    assert shares[planted.infected].max() < shares[~planted.infected].median()
+    assert weighed.elected.all()
+
+
 def charge_rows(ballot: str, start: int, stop: int) -> Charge:
     """A charge of some of 20 rows."""
     rows = torch.arange(20)

@@ -78,7 +78,7 @@ CAUTIOUS_ROUNDS = 6
 """Number of first rounds in which, if nobody is accused, those who lean to a suspect class weigh less."""
 
 CAUTION = 3
-"""How steeply an update's weight falls in these rounds: the exponent of one plus the suspicion of its classes."""
+"""How steeply an update's weight falls in a round without a charge: the exponent of one plus its suspicion."""
 
 CLEAR_FIT = 3.5
 """Separation from which those who lean to a class and fit the model are told apart from those who do not fit it."""
@@ -292,6 +292,20 @@ def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int, accus
     suspicion = (crowds / (1 - RECORD_KEPT**round)).clamp(min=0)  # corrects that the record starts at zero
     shares = evidence.leans.square().where(find_leaning(evidence.leans), 0)
     return (1 + shares @ suspicion) ** -CAUTION
+
+
+def weigh_by_positions(evidence: Evidence, measured: Tensor | None, positions: Tensor | None, round: int) -> Tensor:
+    """Return (n,) weights for a round without a charge, lower for those who rewire a position that leads.
+
+    They slow a backdoor down until the record of positions is clear enough for a charge. Without attackers, the leading
+    position changes from round to round, so its record stays low and nobody loses much.
+    """
+    equal = torch.ones(len(evidence), dtype=torch.float64)
+    if positions is None or measured is None or evidence.positions is None or not (leading := measured > 0).any():
+        return equal
+    groups, _ = split_positions(evidence.positions[leading])  # (n, leading)
+    suspicion = positions[leading] / (1 - RECORD_KEPT**round)  # corrects that the record starts at zero
+    return (1 + (groups * suspicion).amax(1)) ** -CAUTION
 
 
 def drop_fitting(evidence: Evidence, leaning: Tensor, target: int) -> Tensor:

@@ -33,6 +33,7 @@ from snowball.defenses.snowball_plus.ballots import (
     rank_agreement,
     update_record,
     weigh_by_crowds,
+    weigh_by_positions,
 )
 from snowball.defenses.snowball_plus.evidence import Evidence, gather_evidence
 from snowball.defenses.snowball_plus.few import (
@@ -124,6 +125,8 @@ class SnowballPlus:
             clarity = measure_clarity(signals, memory.crowds)
             record = None if charges or "crowd" in self.without else memory.crowds
             trust = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
+            leads = None if charges or "position" in self.without else memory.positions
+            trust = trust * weigh_by_positions(evidence, signals.positions, leads, context.round)
             delta, shares = average_clipped(updates, ~accused, updates.examples * trust)
         facts |= {} if shares is None else {"shares": shares}
         facts |= {"clarity": max(1.0, clarity) if charges else min(clarity, MAX_UNCHARGED_CLARITY)}
