@@ -194,7 +194,7 @@ def test_without_the_crowd_all_weigh_alike(make_round: Callable[..., Any]) -> No
 def test_who_rewires_a_leading_position_weighs_less_in_a_round_without_a_charge(
     make_image_round: Callable[..., Any],
 ) -> None:
-    planted = make_image_round(1, infected=12, rewired=2.0)
+    planted = make_image_round(1, infected=12, rewired=1.0)
     context = Context(round=1, base=planted.base)
     others = ("split", "crowd")
     weighed, equal = (
