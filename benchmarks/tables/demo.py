@@ -18,10 +18,10 @@ from PIL.PngImagePlugin import PngInfo
 
 from benchmarks.files import RESULTS, ROOT
 from benchmarks.tables import pages
+from snowball.cli.runs import DEMO_DEFENSES
 from snowball.records.run import RunFolder
 
 SEEDS = (1, 2, 3)
-DEFENSES = ("fedavg", "snowball")
 
 PICTURE = ROOT / "docs" / "demo.png"
 PICTURE_SIZE = "1280,1356"
@@ -32,7 +32,7 @@ NUMBERS = "Snowball demo"
 def run_demo(seed: int, folder: Path) -> list[dict[str, Any]]:
     """Run the demo with a seed, unless the folder holds it, and return the summary of each defense."""
     subprocess.run([sys.executable, "-m", "snowball", "demo", "--seed", str(seed), "--out", folder], check=True)
-    return [{"seed": seed, "defense": defense, **read_summary(folder / defense)} for defense in DEFENSES]
+    return [{"seed": seed, "defense": defense, **read_summary(folder / defense)} for defense in DEMO_DEFENSES]
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

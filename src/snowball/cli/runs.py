@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from snowball.sim.federation import Federation
     from snowball.trackers import Tracker
 
+DEMO_DEFENSES = ("fedavg", "snowball", "snowball-plus")
+"""The defenses that the demo compares: none, the paper's and ours."""
+
 
 @app.command("demo")
 def run_demo(
@@ -28,17 +31,17 @@ def run_demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing demo in the folder.")] = False,
 ) -> None:
-    """Compare FedAvg and Snowball on the shipped sample, in minutes."""
+    """Compare FedAvg, Snowball and Snowball-plus on the shipped sample, in minutes."""
     engine = choose_engine(EngineName.processes)
     from snowball.report import build_rows, find_runs, write_html
     from snowball.sim.presets import load_experiment
 
     folder = out or Path("runs") / f"demo-{seed}"
-    for defense in ("fedavg", "snowball"):
+    for defense in DEMO_DEFENSES:
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
         experiment = load_experiment("demo", [f"seed={seed}", f"defense.name={defense}"])
         run_to_end(experiment, folder / defense, engine, True, overwrite)
-    folders = find_runs([folder / "fedavg", folder / "snowball"])
+    folders = find_runs([folder / defense for defense in DEMO_DEFENSES])
     rows = build_rows(folders)
     show_runs(rows)
     write_html(folders, folder / "report.html")

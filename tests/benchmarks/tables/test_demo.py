@@ -9,6 +9,7 @@ from PIL import Image
 
 from benchmarks.files import ROOT, read_result
 from benchmarks.tables.demo import NUMBERS, PICTURE, select_shown
+from snowball.cli.runs import DEMO_DEFENSES
 from snowball.sim.presets import load_experiment
 
 RATES = ("last", "false_positive_rate", "false_negative_rate")
@@ -24,8 +25,10 @@ def test_the_picture_shows_the_numbers_of_the_table() -> None:
         assert json.loads(picture.text[NUMBERS]) == select_shown(read_result("demo")["runs"])
 
 
-@pytest.mark.parametrize("defense", ["fedavg", "snowball"])
-@pytest.mark.parametrize("result", ["compare", "attacks"])
+@pytest.mark.parametrize(
+    ("result", "defense"),
+    [*(("compare", name) for name in DEMO_DEFENSES), ("attacks", "fedavg"), ("attacks", "snowball")],
+)
 def test_other_tables_of_the_same_experiment_have_the_same_numbers(result: str, defense: str) -> None:
     assert load_experiment("demo").seed == 1
     [run] = [run for run in read_result(result)["runs"] if (run["defense"], run["attack"]) == (defense, "cba")]
