@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowball.defenses.snowball_plus.statistics import (
+    SMALLEST_VARIANCE,
     compare_groups,
     cut_columns,
     cut_in_two,
@@ -85,6 +86,14 @@ def test_columns_are_cut_as_by_trying_every_cut(rows: int) -> None:
         expected, apart = cut_by_trying(column)
         assert (group == expected).all()
         assert separation == pytest.approx(apart, rel=1e-6)
+
+
+def test_the_separation_of_two_points_does_not_depend_on_rounding() -> None:
+    values = torch.zeros(7, 2, dtype=torch.float64)
+    values[6] = 1
+    upper, separations = cut_columns(values)
+    assert upper.nonzero().tolist() == [[6, 0], [6, 1]]
+    assert separations.tolist() == pytest.approx([SMALLEST_VARIANCE**-0.5] * 2)
 
 
 @given(st.integers(0, 9), st.integers(0, 4), st.data())

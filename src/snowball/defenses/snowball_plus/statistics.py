@@ -6,6 +6,9 @@ from torch import Tensor
 SMALLEST_VARIANCE = 1e-18
 """The least variance to divide by; anything lower is only rounding."""
 
+ROUNDING = 1e-12
+"""Scatter within groups below this share of the whole scatter is only rounding."""
+
 MAD_TO_DEVIATION = 1.4826
 """Standard deviations of a normal distribution in a median absolute deviation."""
 
@@ -33,7 +36,8 @@ def cut_columns(values: Tensor) -> tuple[Tensor, Tensor]:
     scatter, sum_below, lower = (each.gather(0, best)[0] for each in (between, sums, ordered))
     size = best[0] + 1.0
     gap = -sum_below * count / (size * (count - size))
-    pooled = ((squares - scatter) / count).clamp(min=SMALLEST_VARIANCE).sqrt()
+    within = (squares - scatter).where(squares - scatter > ROUNDING * squares, 0)
+    pooled = (within / count).clamp(min=SMALLEST_VARIANCE).sqrt()
     differ = ordered[-1] > ordered[0]
     return values > lower, torch.where(differ, gap / pooled, 0)
 
