@@ -297,8 +297,8 @@ def weigh_by_crowds(evidence: Evidence, crowds: Tensor | None, round: int, accus
 def weigh_by_positions(evidence: Evidence, measured: Tensor | None, positions: Tensor | None, round: int) -> Tensor:
     """Return (n,) weights for a round without a charge, lower for those who rewire a position that leads.
 
-    They slow a backdoor down until the record of positions is clear enough for a charge. Without attackers, the leading
-    position changes from round to round, so its record stays low and nobody loses much.
+    They slow a backdoor down until the record of positions is clear enough for a charge. The largest record in clean
+    rounds was 0.6, which leaves a quarter of the weight.
     """
     equal = torch.ones(len(evidence), dtype=torch.float64)
     if positions is None or measured is None or evidence.positions is None or not (leading := measured > 0).any():
