@@ -120,7 +120,7 @@ def test_a_process_ends_with_its_parent_even_in_a_long_round() -> None:
 def test_closing_leaves_nobody_behind(fine: Path, tmp_path: Path) -> None:
     runs = read_grid(fine).runs
     running = LocalExecutor(2)(runs, tmp_path)
-    next(running)
+    next(each for each in running if each.round)  # a run says that it starts before it takes the lock
     assert holders(tmp_path)
     running.close()
     assert not holders(tmp_path)
