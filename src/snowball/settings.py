@@ -2,9 +2,12 @@
 
 import inspect
 import json
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -31,6 +34,15 @@ Fields = dict[str, tuple[Any, Any]]
 
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
 """The integers that TOML promises to hold."""
+
+MAX_TOML_BYTES = 1 << 22
+"""Largest TOML file that is read: room for the names of a hundred thousand sites."""
+
+MAX_KEY_PARTS = 16
+"""Most parts of a dotted key such as `defense.vae.epochs`: the parser's time grows with their square."""
+
+LONG_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}""")
+"""More than `MAX_KEY_PARTS` words joined by dots; it is searched for in linear time."""
 
 MALICIOUS_FIELD = "malicious"
 """The field of a defense that only the simulator can fill, since only it knows who is malicious."""
@@ -224,6 +236,36 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
         return path.strip(), text.strip()
     refuse_huge_integers(values, path.strip())
     return path.strip(), values["value"] if len(values) == 1 else text
+
+
+def read_toml_text(file: Path | Traversable, source: str | Path) -> str:
+    """Read the text of a TOML file; `source` names it in errors."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_TOML_BYTES + 1)
+    except (OSError, ValueError) as error:  # a path may hold a null character
+        raise SettingError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(content) > MAX_TOML_BYTES:
+        raise SettingError(f"{source} is not a TOML file of settings: it is larger than {MAX_TOML_BYTES} bytes")
+    try:
+        return content.decode("utf-8-sig")  # some editors write a byte order mark
+    except ValueError as error:
+        raise SettingError(f"{source} is not a TOML file: {error}") from error
+
+
+def parse_toml(text: str, source: str | Path) -> Settings:
+    """Parse the text of a TOML file; refuse integers, keys and nesting beyond what any setting needs."""
+    if found := LONG_KEY.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise SettingError(f"{source} has a key of more than {MAX_KEY_PARTS} parts in line {line}")
+    try:
+        settings = tomllib.loads(text)
+        refuse_huge_integers(settings, str(source))
+    except ValueError as error:  # not TOML, or a decimal number of thousands of digits
+        raise SettingError(f"{source} is not a TOML file: {error}") from error
+    except RecursionError as error:
+        raise SettingError(f"{source} is not a TOML file of settings: it is nested too deeply") from error
+    return settings
 
 
 def refuse_huge_integers(values: Any, where: str) -> None:

@@ -249,7 +249,7 @@ def test_a_broken_file_leaves_the_decisions_in_force(
     file.write_text("[[decision]]\nsite = ")
     with caplog.at_level(logging.WARNING, "snowball"):
         assert "site-03" not in guard(MODEL, replies).averaged
-    assert "decisions.toml is not valid TOML" in caplog.text
+    assert "decisions.toml is not a TOML file" in caplog.text
     file.write_text("# all is well")
     assert "site-03" in guard(MODEL, replies).averaged
 

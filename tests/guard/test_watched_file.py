@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from snowball.errors import SettingError
-from snowball.guard.watched_file import MAX_FILE_BYTES, WatchedFile
+from snowball.guard.watched_file import WatchedFile
+from snowball.settings import MAX_TOML_BYTES
 
 
 def parse_number(content: Mapping[str, Any]) -> int:
@@ -22,7 +23,7 @@ BROKEN = {
     "twice the same key": b"number = 1\nnumber = 2",
     "no number": b"other = 1",
     "deep": b"number = " + b"[" * 100_000,
-    "large": b"#" * (MAX_FILE_BYTES + 1),
+    "large": b"#" * (MAX_TOML_BYTES + 1),
     "empty": b"",
 }
 
@@ -31,7 +32,7 @@ BROKEN = {
 def test_a_broken_file_is_refused_at_the_start(case: str, tmp_path: Path) -> None:
     file = tmp_path / "file.toml"
     file.write_bytes(BROKEN[case])
-    with pytest.raises(SettingError, match=r"file\.toml (cannot be used|is not valid TOML): "):
+    with pytest.raises(SettingError, match=r"file\.toml (cannot be used|is not a TOML file)"):
         WatchedFile(file, parse_number)
 
 

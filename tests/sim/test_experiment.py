@@ -228,11 +228,11 @@ def test_a_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
 DEEP = "rounds = " + "[" * 9000 + "]" * 9000
 
 
-@pytest.mark.parametrize(("content", "assignments"), [(DEEP, []), ("a." * 9000 + "a = 1", []), ("rounds = 3", [DEEP])])
+@pytest.mark.parametrize(("content", "assignments"), [(DEEP, []), ("rounds = 3", [DEEP])])
 def test_settings_nested_too_deeply_are_refused(tmp_path: Path, content: str, assignments: list[str]) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(SettingError, match=r"mine\.toml are nested too deeply"):
+    with pytest.raises(SettingError, match=r"mine\.toml .*nested too deeply"):
         load_experiment(file, assignments)
 
 

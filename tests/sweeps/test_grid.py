@@ -216,7 +216,7 @@ def test_a_fault_is_one_sentence(tmp_path: Path, fault: str) -> None:
     assert str(caught.value) == sentence
 
 
-@pytest.mark.parametrize("content", [b"seed = ", b"\xff\xfe", b"[" + b"a." * 3000 + b"a]"])
+@pytest.mark.parametrize("content", [b"seed = ", b"\xff\xfe"])
 def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(SettingError, match=r"mine\.toml is not a TOML file: "):
@@ -232,7 +232,7 @@ def test_an_integer_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [600, 900, 940, 960, 980, 990])
 def test_what_is_nested_deeply_is_refused_in_a_sentence(tmp_path: Path, depth: int) -> None:
     with pytest.raises(SettingError, match=r"nested too deeply|not a TOML file|^a is not a setting"):
-        grid_in(tmp_path, f'[[grid]]\npreset = "demo"\n[grid.set.{"a." * depth}a]\nb = 1\n')
+        grid_in(tmp_path, f'[[grid]]\npreset = "demo"\n[grid.set]\na = {"{a = " * depth}1{"}" * depth}\n')
 
 
 def test_a_grid_that_is_not_there_is_refused_with_what_may_be_meant() -> None:

@@ -11,13 +11,13 @@ import typer
 
 from snowball.cli import audits, checks, lists, rehearsals, reports, runs, states, sweeps, triggers
 from snowball.cli.application import app
-from snowball.errors import SnowballError
+from snowball.errors import SnowballError, bound_sentence
 from snowball.registry import IMPORT_FOLDERS
 
 __all__ = ["app", "audits", "checks", "lists", "main", "rehearsals", "reports", "runs", "states", "sweeps", "triggers"]
 
-MAX_PATH_CHARS, MAX_SENTENCE_CHARS = 200, 1000
-"""Longer paths are cut at their end, and longer errors in their middle."""
+MAX_PATH_CHARS = 200
+"""Longer paths are cut at their end."""
 
 OUT_OF_MEMORY = "can't allocate memory"
 """In the message of torch's error on a tensor that does not fit."""
@@ -56,9 +56,5 @@ def prepare_streams() -> None:
 
 def exit_with(sentence: str) -> NoReturn:
     """Print an error in one line and exit."""
-    from snowball.records.text import escape_text
-
-    if len(sentence) > MAX_SENTENCE_CHARS:  # what is wrong comes first, and what to do last
-        sentence = f"{sentence[: MAX_SENTENCE_CHARS // 2]}…{sentence[-MAX_SENTENCE_CHARS // 2 :]}"
-    typer.echo(f"snowball: {escape_text(sentence, 10 * MAX_SENTENCE_CHARS)}", err=True)
+    typer.echo(f"snowball: {bound_sentence(sentence)}", err=True)
     sys.exit(2)

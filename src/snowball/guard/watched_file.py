@@ -1,17 +1,14 @@
 """A TOML file that an operator edits while a federation runs."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from snowball.errors import SettingError
+from snowball.settings import parse_toml, read_toml_text
 
 T = TypeVar("T")
-
-MAX_FILE_BYTES = 1 << 22
-"""Largest file that is read."""
 
 logger = getLogger("snowball")
 
@@ -26,39 +23,31 @@ class WatchedFile(Generic[T]):
 
     def __init__(self, path: Path, parse: Callable[[Mapping[str, Any]], T]) -> None:
         self.path, self.parse = path, parse
-        self._bytes = self._read_bytes()
-        self._content = self._parse_bytes(self._bytes)
+        self._text = self._read_text()
+        self._content = self._parse_text(self._text)
 
     def read(self) -> T:
         """Return the content, which is parsed again if the file has changed; warn if it is broken."""
         try:
-            found = self._read_bytes()
-            if self._bytes and not found:  # some editors empty a file before they write it
+            found = self._read_text()
+            if self._text and not found:  # some editors empty a file before they write it
                 raise SettingError(f"{self.path} is empty: write a comment into it if that is meant")
-            if found != self._bytes:
-                self._content = self._parse_bytes(found)
-                self._bytes = found
+            if found != self._text:
+                self._content = self._parse_text(found)
+                self._text = found
         except SettingError as error:
             logger.warning("%s; what it said before stays in force", error)
         return self._content
 
-    def _read_bytes(self) -> bytes:
-        try:
-            if not self.path.is_file():  # opening a pipe would wait for ever
-                raise SettingError(f"{self.path} cannot be used: there is no such file")
-            with self.path.open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
-        except (OSError, ValueError) as error:  # a path may hold a null character
-            raise SettingError(f"{self.path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-        if len(content) > MAX_FILE_BYTES:
-            raise SettingError(f"{self.path} cannot be used: it is larger than {MAX_FILE_BYTES} bytes")
-        return content
+    def _read_text(self) -> str:
+        if not self.path.is_file():  # opening a pipe would wait for ever
+            raise SettingError(f"{self.path} cannot be used: there is no such file")
+        return read_toml_text(self.path, self.path)
 
-    def _parse_bytes(self, content: bytes) -> T:
+    def _parse_text(self, text: str) -> T:
+        settings = parse_toml(text, self.path)
         try:
-            return self.parse(tomllib.loads(content.decode("utf-8-sig")))  # some editors write a byte order mark
-        except (ValueError, RecursionError) as error:
-            raise SettingError(f"{self.path} is not valid TOML: {error}") from error
+            return self.parse(settings)
         except SettingError as error:
             raise SettingError(f"{self.path} cannot be used: {error}") from error
 

@@ -1,6 +1,5 @@
 """The settings of a rehearsal: a federation as its operator describes it, in a TOML file or by options."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from snowball.errors import SettingError
 from snowball.registry import suggest_or_list
-from snowball.settings import Section, Settings, describe_fault, refuse_huge_integers
+from snowball.settings import Section, Settings, describe_fault, parse_toml, read_toml_text, refuse_huge_integers
 from snowball.sim.presets import to_plain
 
 STAND_IN_DATA, STAND_IN_MODEL = "mnist-sample", "cnn-quarter"
@@ -102,14 +101,7 @@ def read_federation(source: str | Path | None, changes: Mapping[str, Any]) -> Fe
 
 def read_settings(file: Path) -> Settings:
     """Read a TOML file."""
-    try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
-        refuse_huge_integers(settings, str(file))
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{file} is not a TOML file: {error}") from error
-    except OSError as error:
-        raise SettingError(f"{file} cannot be read: {error.strerror or error}") from error
-    return settings
+    return parse_toml(read_toml_text(file, file), file)
 
 
 def convert_to_list(value: Any) -> Any:

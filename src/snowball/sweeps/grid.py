@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,7 +14,7 @@ from snowball.records.presets import describe_presets
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggest_name
-from snowball.settings import Settings, flatten_settings, refuse_huge_integers, require_known
+from snowball.settings import Settings, flatten_settings, parse_toml, read_toml_text, require_known
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import Preset, Source, explain_recursion, parse_overrides
 from snowball.sweeps.grid_file import Block, GridFile, parse_section
@@ -86,12 +85,8 @@ def read_grid(source: str | Path) -> Grid:
     file = GRIDS.joinpath(f"{name}.toml") if name in shipped else Path(source)
     if not file.is_file():
         raise SettingError(f"{name!r} is neither a grid nor a file{suggest_name(name, shipped)}")
-    try:
-        text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
-        settings = tomllib.loads(text)
-        refuse_huge_integers(settings, str(source))
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{source} is not a TOML file: {error}") from error
+    text = read_toml_text(file, source)
+    settings = parse_toml(text, source)
     grid_name = name if name in shipped else file.name.removesuffix(".toml")
     try:
         return parse_grid(grid_name, read_title(text) or grid_name, settings, Path(source).parent)

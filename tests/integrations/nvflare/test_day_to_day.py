@@ -103,7 +103,7 @@ def test_files_that_cannot_be_used_end_the_run_with_a_sentence(kind: Any, tmp_pa
     (tmp_path / "sites.toml").write_text("broken")
     for settings, words in (
         ({"defense": "median", "state": str(tmp_path / "state")}, "set on_other_state='fresh'"),
-        ({"names": str(tmp_path / "sites.toml")}, "sites.toml is not valid TOML"),
+        ({"names": str(tmp_path / "sites.toml")}, "sites.toml is not a TOML file"),
         ({"decisions": str(tmp_path / "nowhere")}, "there is no such file"),
     ):
         component = kind(**settings)  # where the job is written there are no files
