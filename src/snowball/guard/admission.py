@@ -37,18 +37,17 @@ class Admitted:
 def admit_clients(
     replies: Sequence[Reply],
     asked: Sequence[str] | None,
-    failed: Iterable[Dropped],
+    failures: Sequence[Dropped],
     names: Names,
     decisions: Iterable[Decision],
 ) -> Admitted:
     """Name all clients; drop the replies of those who are denied, and of unknown ids that equal a site's name."""
-    failures = [replace(fault, client=str(fault.client)) for fault in failed]
-    clients = [str(reply.client) for reply in replies] + [fault.client for fault in failures] + list(asked or ())
+    clients = [reply.client for reply in replies] + [fault.client for fault in failures] + list(asked or ())
     named = name_clients(names, clients)
     in_force = find_in_force(decisions, names)
     warn_of_strangers(names, named, in_force)
     refused = refuse_clients(names, named, in_force)
-    answers = [replace(reply, client=named[str(reply.client)]) for reply in replies]
+    answers = [replace(reply, client=named[reply.client]) for reply in replies]
     invited = None if asked is None else [named[client] for client in asked]
     return Admitted(
         replies=[reply for reply in answers if reply.client not in refused],

@@ -1,6 +1,7 @@
 """Checks the arguments that an operator's code passes to a guard: a wrong one is refused before a round begins."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from torch import Tensor
 
 from snowball.defenses import Ideal, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
-from snowball.guard.reply import Reply
+from snowball.guard.reply import MAX_DETAIL_CHARS, Reply, describe_error
+from snowball.server import Dropped
 from snowball.updates import convert_to_tensor, is_finite
 
 MAX_SHOWN_CHARS = 60
@@ -73,15 +75,56 @@ def read_model(model: Any) -> dict[str, Tensor]:
     return tensors
 
 
-def list_replies(replies: Any) -> list[Reply]:
-    """Return a round's replies as a list; anything but an iterable of `Reply` is refused."""
+def list_replies(replies: Any) -> tuple[list[Reply], list[Dropped]]:
+    """Return the replies that arrived, with their senders' ids as texts, and what is not a reply.
+
+    If the iterable breaks, the replies before that are kept. A mapping or a single value is refused.
+    """
     if isinstance(replies, Mapping) or not isinstance(replies, Iterable):
         raise UpdateError(f"replies must be a list of Reply, got {type(replies).__name__}: pass one Reply per client")
-    listed = list(replies)
-    for index, reply in enumerate(listed):
-        if not isinstance(reply, Reply):
-            raise UpdateError(f"replies must be a list of Reply, got {type(reply).__name__} at index {index}")
+    listed: list[Reply] = []
+    dropped: list[Dropped] = []
+    for label, reply in iterate_safely(replies, "reply"):
+        if isinstance(reply, Dropped):
+            dropped.append(reply)
+        elif not isinstance(reply, Reply):
+            dropped.append(Dropped(label, "error", f"expected a Reply, got {type(reply).__name__}"))
+        elif (client := read_id(reply)) is None:
+            dropped.append(Dropped(label, "error", "its sender's id is not a text"))
+        else:
+            listed.append(replace(reply, client=client))
+    return listed, dropped
+
+
+def list_failures(failed: Any) -> list[Dropped]:
+    """Return the clients whose answer could not be read, with their ids as texts."""
+    listed = []
+    for label, failure in iterate_safely(failed, "failure"):
+        client = read_id(failure)
+        if isinstance(failure, Dropped) and client is not None:
+            listed.append(replace(failure, client=client))
+        else:
+            listed.append(Dropped(label, "error", f"expected a failure with its client, got {type(failure).__name__}"))
     return listed
+
+
+def iterate_safely(values: Iterable[Any], kind: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value with a label; if the iterable breaks, yield that as the last one and stop."""
+    number = 0
+    try:
+        for number, value in enumerate(values, 1):
+            yield f"({kind} {number})", value
+    except Exception as error:
+        detail = f"no further {kind} could be read after {number}: {describe_error(error)}"
+        yield f"({kind} {number + 1})", Dropped(f"({kind} {number + 1})", "error", detail[:MAX_DETAIL_CHARS])
+
+
+def read_id(value: Any) -> str | None:
+    """Return a client's id as a text; None if it cannot be one."""
+    try:
+        return str(value.client)
+    except Exception:  # an id of any type may come from a framework
+        return None
 
 
 def list_asked(asked: Any) -> list[str] | None:
@@ -90,4 +133,7 @@ def list_asked(asked: Any) -> list[str] | None:
         return None
     if isinstance(asked, str) or not isinstance(asked, Iterable):
         raise UpdateError(f"asked must be a list of client ids, got {str(asked)[:MAX_SHOWN_CHARS]!r}")
-    return list(dict.fromkeys(map(str, asked)))
+    try:
+        return list(dict.fromkeys(map(str, asked)))
+    except Exception as error:
+        raise UpdateError(f"asked must be a list of client ids: {describe_error(error)}") from error

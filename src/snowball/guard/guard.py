@@ -22,6 +22,7 @@ from snowball.guard.alerts import Alerts, Choice, build_listeners
 from snowball.guard.alerts.events import rename_streaks
 from snowball.guard.arguments import (
     list_asked,
+    list_failures,
     list_replies,
     read_model,
     refuse_bad_choices,
@@ -195,13 +196,13 @@ class Guard:
     ) -> Judgement:
         """Judge a round without writing to the audit; call `record` with the new global model afterwards."""
         started = perf_counter()
-        base, answers, invited = read_model(model), list_replies(replies), list_asked(asked)
+        base, invited, (answers, unreadable) = read_model(model), list_asked(asked), list_replies(replies)
         layout = Layout.from_tensors(select_parameters(base, self.buffers))
         self.round += 1
         admitted = admit_clients(
             answers,
             invited,
-            failed,
+            [*list_failures(failed), *unreadable],
             self._read_names(),
             self.decisions.read() if self.decisions else (),
         )
