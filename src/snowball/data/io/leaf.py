@@ -3,19 +3,21 @@
 Caldas et al.: LEAF, A Benchmark for Federated Settings, 2018.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from snowball.data.images import find_label_fault
 from snowball.data.io.formats import Bytes, convert_read_errors, open_unpacked
+from snowball.data.io.json_stream import JSONStream
 
 MAX_FILE_BYTES = 1 << 29
 """Maximum size of one file, 512 MiB: three times the size of a hundred writers."""
+
+PIXELS = 784
+"""Numbers of an image, 28 times 28."""
 
 WriterSamples = tuple[Bytes, Bytes]  # (n, 28, 28) images and (n,) labels
 
@@ -43,39 +45,53 @@ def read_writers(paths: Iterable[Path], classes: int) -> dict[str, WriterSamples
 
 
 def read_leaf_file(path: Path, classes: int) -> Iterator[tuple[str, WriterSamples]]:
-    """Read the writers of one file."""
-
-    def compact(part: dict[str, Any]) -> Any:
-        """Convert a writer's numbers to bytes while parsing: as Python objects they take 30 times the memory."""
-        if not {"x", "y"} <= set(part):
-            return part
-        try:
-            return convert_samples(part["x"], part["y"], classes)
-        except Exception as error:  # NumPy can raise anything on arbitrary lists
-            return str(error)
-
+    """Read the writers of one file, one image at a time."""
     with convert_read_errors(path), open_unpacked(path, MAX_FILE_BYTES) as stream:
-        contents = json.loads(stream.read(), object_hook=compact)
-        writers = contents.get("user_data") if isinstance(contents, dict) else None
-        if not isinstance(writers, dict) or not writers:
+        content, found = JSONStream(stream), False
+        for key in content.iterate_keys() if content.peek() == b"{" else ():
+            if key != "user_data" or content.peek() != b"{":
+                content.skip_value()
+                continue
+            for writer in content.iterate_keys():
+                found = True
+                yield writer, read_writer(content, writer, classes)
+        if not found:
             raise ValueError("its user_data has no writers")
-        for writer, samples in writers.items():
-            if not isinstance(samples, tuple):
-                raise ValueError(f"writer {writer[:40]!r} {samples if isinstance(samples, str) else 'has no x and y'}")
-            writer.encode()  # rejects lone surrogates
-            yield writer, samples
+        content.expect_end()
 
 
-def convert_samples(x: Any, y: Any, classes: int) -> WriterSamples:
-    """Convert a writer's images, given as numbers from 0 to 1, and their labels to bytes."""
-    if not (sizes := {len(image) for image in x}):
-        raise ValueError("has no images")
-    if sizes != {784}:
-        raise ValueError(f"has images of {min(sizes)} to {max(sizes)} numbers, not 784")
-    pixels = np.asarray(x, np.float32)
-    if not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise ValueError(f"has pixels from {pixels.min()} to {pixels.max()}, not within 0 to 1")
-    labels = np.asarray(y)
-    if fault := find_label_fault(labels, len(pixels), classes):
-        raise ValueError(f"has a y that {fault}")
-    return np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28), labels.astype(np.uint8)
+def read_writer(content: JSONStream, writer: str, classes: int) -> WriterSamples:
+    """Read the images and labels of one writer."""
+    writer.encode()  # rejects lone surrogates
+    images: list[Bytes] | None = None
+    labels = None
+    try:
+        for key in content.iterate_keys():
+            if key == "x":
+                images = list(read_images(content))
+            elif key == "y":
+                labels = np.asarray(content.read_piece())
+            else:
+                content.skip_value()
+        if images is None or labels is None:
+            raise ValueError("has no x and y")
+        if not images:
+            raise ValueError("has no images")
+        if fault := find_label_fault(labels, len(images), classes):
+            raise ValueError(f"has a y that {fault}")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"writer {writer[:40]!r} {error}") from error
+    return np.stack(images), labels.astype(np.uint8)
+
+
+def read_images(content: JSONStream) -> Iterator[Bytes]:
+    """Read a list of images, each a list of numbers from 0 to 1, and convert them to bytes."""
+    for _ in content.iterate_items():
+        numbers = content.read_piece()
+        if not isinstance(numbers, list) or len(numbers) != PIXELS:
+            count = len(numbers) if isinstance(numbers, list) else "no"
+            raise ValueError(f"has an image of {count} numbers, not {PIXELS}")
+        pixels = np.asarray(numbers, np.float32)
+        if not (pixels.min() >= 0 and pixels.max() <= 1):
+            raise ValueError(f"has pixels from {pixels.min()} to {pixels.max()}, not within 0 to 1")
+        yield np.rint(pixels * 255).astype(np.uint8).reshape(28, 28)
