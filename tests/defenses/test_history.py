@@ -10,7 +10,7 @@ import torch
 from snowball.defenses import Context, Defense, FLDetector, FoolsGold, Verdict
 from snowball.defenses.base import State
 from snowball.defenses.build import make_defense
-from snowball.defenses.history import MAX_REMEMBERED_CLIENTS
+from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, extend_barred
 from snowball.errors import RunError, SettingError
 from snowball.guard import Guard, Reply
 from snowball.rng import stream
@@ -183,3 +183,12 @@ def check_refusal(defense: Defense, damage: dict[str, Any], sentence: str) -> No
         judge(defense, ["a", "b"], 2, {**state, **damage})
     assert sentence in str(caught.value)
     assert str(caught.value).startswith("the defense's state is damaged or of another federation: ")
+
+
+def test_barred_clients_are_bounded_and_the_latest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snowball.defenses.history.MAX_BARRED_CLIENTS", 5)
+    former = [f"client-{number}" for number in range(9)]
+    kept = {seed: extend_barred(former, ["a", "b"], Context(round=3, seed=seed)) for seed in range(4)}
+    assert all(len(barred) == 5 and {"a", "b"} <= set(barred) and barred == sorted(barred) for barred in kept.values())
+    assert len({tuple(barred) for barred in kept.values()}) > 1  # nobody can choose an id that is certain to be kept
+    assert extend_barred(["b"], ["a", "b"], Context(round=3, seed=1)) == ["a", "b"]

@@ -32,6 +32,7 @@ from snowball.defenses.history import (
     check_bounds,
     count_mebibytes,
     describe_damage,
+    extend_barred,
     is_row,
     keep_recent,
     read_entries,
@@ -56,7 +57,8 @@ class FLDetector:
 
     Attributes:
         window: past rounds that a score and the approximate Hessian cover (the paper's N).
-        on_detect: "exclude_round" leaves detected clients out of the round; "blacklist" leaves them out forever.
+        on_detect: "exclude_round" leaves detected clients out of the round; "blacklist" leaves them out from then on,
+            at most `MAX_BARRED_CLIENTS` of them.
         forget_after: rounds in a row that a client may miss before its history is dropped; None sets no limit.
         remember: number of clients, those seen last, whose history is kept; None keeps all forever.
     """
@@ -88,7 +90,7 @@ class FLDetector:
         elected = ~(found | listed)
         delta = average_by_examples(updates, elected)
         barred = {client for client, bad in zip(updates.clients, found.tolist(), strict=True) if bad}
-        blacklist = sorted({*known["blacklist"], *barred}) if self.on_detect == "blacklist" else []
+        blacklist = extend_barred(known["blacklist"], barred, context) if self.on_detect == "blacklist" else []
         state = self._remember(known, seen, blacklist, base, delta, context)
         facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": count_mebibytes(state)}
         return Verdict(delta, elected, {"scores": scores, **facts}, state, ~elected)

@@ -1,6 +1,6 @@
 """The rows that defenses with a memory keep for each client from round to round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,9 @@ Entries = Mapping[str, Entry]
 
 MAX_REMEMBERED_CLIENTS = 512
 """The default number of clients to remember: just under 1 GiB for the paper's FEMNIST updates."""
+
+MAX_BARRED_CLIENTS = 10_000
+"""The most clients that stay barred: whoever may join under new ids could otherwise fill the memory."""
 
 MAX_SHOWN_CHARS = 60
 """Maximum characters of a client's id in an error."""
@@ -44,6 +47,16 @@ def keep_recent(entries: Entries, context: Context, forget_after: int | None, re
 
     latest = set(sorted(kept, key=rank)[:remember])
     return {client: entry for client, entry in kept.items() if client in latest}
+
+
+def extend_barred(known: Iterable[str], found: Iterable[str], context: Context) -> list[str]:
+    """Return the barred clients, sorted, with those found in this round.
+
+    Beyond `MAX_BARRED_CLIENTS`, a hash keyed with the seed decides which of the former ones are forgotten.
+    """
+    latest = set(found)
+    former = sorted(set(known) - latest, key=lambda client: derive(context.seed, "defense", "barred", client))
+    return sorted([*sorted(latest), *former][:MAX_BARRED_CLIENTS])
 
 
 def check_bounds(forget_after: int | None, remember: int | None) -> None:
