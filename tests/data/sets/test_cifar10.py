@@ -115,16 +115,16 @@ def test_a_set_with_the_counts_of_the_complete_one_is_complete(folder: Path, mon
 
 def test_a_download_is_kept_for_the_next_time(serve: Callable[[Path], str], folder: Path, tmp_path: Path) -> None:
     write_tar(tmp_path / "served" / CIFAR10.archive, batches(toy()))
-    md5 = hashlib.md5((tmp_path / "served" / CIFAR10.archive).read_bytes()).hexdigest()
-    served = replace(CIFAR10, home=serve(tmp_path / "served"), md5=md5)
+    sha256 = hashlib.sha256((tmp_path / "served" / CIFAR10.archive).read_bytes()).hexdigest()
+    served = replace(CIFAR10, home=serve(tmp_path / "served"), sha256=sha256)
     assert served.locate() is None
     first = served.load()
     assert first.provenance["source"] == "download"
     again = replace(served, home="http://127.0.0.1:1/").load()
     assert again.provenance["source"] == "cache"
     assert is_toy(again, toy())
-    with pytest.raises(DataError, match=r"has the md5 \w+, expected 00"):
-        replace(served, md5="00", name="other").fetch()
+    with pytest.raises(DataError, match=r"has the sha256 \w+, expected 00"):
+        replace(served, sha256="00", name="other").fetch()
 
 
 def test_what_is_missing_says_what_to_fetch_and_where_to_put_it(folder: Path, tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def served(serve: Callable[[Path], str], tmp_path: Path) -> MNISTLoader:
     """A small MNIST that is served from this machine."""
     files = tmp_path / "served"
     write_idx(files, toy())
-    md5 = tuple(hashlib.md5((files / f"{file}.gz").read_bytes()).hexdigest() for file in IDX_FILES)
-    return replace(MNIST, home=serve(files), md5=md5)
+    sha256 = tuple(hashlib.sha256((files / f"{file}.gz").read_bytes()).hexdigest() for file in IDX_FILES)
+    return replace(MNIST, home=serve(files), sha256=sha256)
 
 
 def test_the_table_names_its_entries() -> None:
@@ -139,8 +139,8 @@ def test_a_download_is_kept_for_the_next_time(served: MNISTLoader, folder: Path,
 
 
 def test_a_broken_off_download_is_taken_up_again(served: MNISTLoader, folder: Path, tmp_path: Path) -> None:
-    broken = replace(served, md5=(*served.md5[:3], "00"))
-    with pytest.raises(DataError, match=r"has the md5 \w+, expected 00"):
+    broken = replace(served, sha256=(*served.sha256[:3], "00"))
+    with pytest.raises(DataError, match=r"has the sha256 \w+, expected 00"):
         broken.fetch()
     assert served.locate() is None
     (tmp_path / "served" / f"{IDX_FILES[0]}.gz").unlink()  # not asked for again

@@ -22,27 +22,23 @@ class Readable(Protocol):
 
 
 def download_file(url: str, path: Path, checksum: str, timeout: float = 30) -> None:
-    """Download a file. It appears at `path` only once it is complete and has the checksum.
-
-    A checksum of 64 digits is a sha256, any other is an md5.
-    """
-    kind = "sha256" if len(checksum) == 64 else "md5"
+    """Download a file. It appears at `path` only once it is complete and has this SHA-256."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with urlopen(url, timeout=timeout) as response, tempfile.TemporaryDirectory(dir=path.parent) as folder:
             part = Path(folder) / path.name
             with part.open("wb") as file:
-                found = copy_response(response, file, kind)
+                found = copy_response(response, file)
             if found != checksum:
-                raise DataError(f"{url} has the {kind} {found}, expected {checksum}")
+                raise DataError(f"{url} has the sha256 {found}, expected {checksum}")
             part.replace(path)
     except (OSError, HTTPException) as error:
         raise DataError(f"{url} cannot be downloaded to {path} ({error or type(error).__name__})") from error
 
 
-def copy_response(response: Readable, file: IO[bytes], kind: str = "md5") -> str:
-    """Write a response to a file and return its checksum of this kind."""
-    digest = hashlib.new(kind, usedforsecurity=False)
+def copy_response(response: Readable, file: IO[bytes]) -> str:
+    """Write a response to a file and return its SHA-256."""
+    digest = hashlib.sha256()
     size = 0
     while chunk := response.read(CHUNK_BYTES):
         size += len(chunk)

@@ -35,7 +35,7 @@ class CIFAR10Loader:
     Attributes:
         home: base address of the archive of the original files.
         archive: the name of that archive.
-        md5: its checksum.
+        sha256: its checksum.
         part: an archive of some of the images, used if there is no complete copy.
     """
 
@@ -43,7 +43,7 @@ class CIFAR10Loader:
     summary: str = "60,000 photographs in ten classes, 32x32 in colour"
     home: str = "https://www.cs.toronto.edu/~kriz/"
     archive: str = "cifar-10-binary.tar.gz"
-    md5: str = "c32a1d4ab5d03f1284b67883e8d87530"
+    sha256: str = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
     part: str = "cifar10_25k.npz"
 
     @property
@@ -67,7 +67,7 @@ class CIFAR10Loader:
     def _download(self) -> Location:
         path = get_cache_folder() / self.name / self.archive
         try:
-            download_file(f"{self.home}{self.archive}", path, self.md5)
+            download_file(f"{self.home}{self.archive}", path, self.sha256)
         except DataError as error:
             raise make_missing_error(self.name, str(error), self.needs) from error
         return Location("download", path)

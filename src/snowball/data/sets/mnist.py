@@ -34,7 +34,7 @@ class MNISTLoader:
         mean: subtracted from pixels scaled to 0..1.
         std: divisor after that.
         home: base address of the compressed idx files.
-        md5: checksums of those files, in the order of `IDX_FILES`.
+        sha256: checksums of those files, in the order of `IDX_FILES`.
         contents: sha256 of the complete set, see `describe_provenance`.
         test_labels: sha256 of the test labels, which tell apart sets with the same file names.
         npz_sha256: sha256 of a good archive, for the error message about a bad one.
@@ -46,7 +46,7 @@ class MNISTLoader:
     mean: float
     std: float
     home: str = ""
-    md5: tuple[str, ...] = ()
+    sha256: tuple[str, ...] = ()
     contents: str = ""
     test_labels: str = ""
     npz_sha256: str = ""
@@ -83,9 +83,9 @@ class MNISTLoader:
     def _download(self) -> Location:
         folder = get_cache_folder() / self.name
         try:
-            for file, md5 in zip(IDX_FILES, self.md5, strict=True):
+            for file, checksum in zip(IDX_FILES, self.sha256, strict=True):
                 if not (folder / f"{file}.gz").is_file():
-                    download_file(f"{self.home}{file}.gz", folder / f"{file}.gz", md5)
+                    download_file(f"{self.home}{file}.gz", folder / f"{file}.gz", checksum)
         except DataError as error:
             raise make_missing_error(self.name, str(error), self.needs) from error
         return Location("download", folder)
@@ -131,11 +131,11 @@ MNIST = MNISTLoader(
     mean=0.1307,
     std=0.3081,
     home="https://ossci-datasets.s3.amazonaws.com/mnist/",
-    md5=(
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
+    sha256=(
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
     contents="06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
     test_labels="ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
@@ -147,12 +147,12 @@ FASHION_MNIST = MNISTLoader(
     summary="70,000 images of clothing in ten classes, 28x28",
     mean=0.2860,
     std=0.3205,
-    home="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    md5=(
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
+    home="https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    sha256=(
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
     contents="ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
     test_labels="3d0e6c6ea990b53b6f8f500a41cac93881d981b315f84578b7d915342ade01e9",
