@@ -258,7 +258,7 @@ def test_a_guard_makes_the_same_model_of_what_a_cohort_sends(
     counts = federation.count_examples(cohort).tolist()
     replies = [
         Reply(str(client), examples, {**federation.layout.split(before.base + row), **buffers})
-        for client, examples, row, buffers in zip(cohort, counts, *sent, strict=True)
+        for client, examples, row, buffers in zip(cohort, counts, sent.rows, sent.buffers, strict=True)
     ]
     judgement = Guard(FedAvg())({**federation.layout.split(before.base), **before.buffers}, replies)
     assert [fault["client"] for fault in judgement.entry["dropped"]] == list(record["dropped"])

@@ -38,6 +38,7 @@ class RoundRecord(TypedDict):
         distances: the mean distance between two updates by kind of pair, one of `PAIRS`; None if there is no such pair.
         dropped: {client: reason} of the participants that the defense was not given, the reason a key of
             `snowball.records.audit.REASONS`; they are not elected, and None in facts and map. Only in such rounds.
+            It is "error" for a client that sent no reply.
         kept: why the global model stays unchanged, with nobody elected. Only in such rounds.
     """
 

@@ -18,6 +18,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "cpu_threads": 1,
     "remember": 512,
     "tokeniser": "words",
+    "timeout": 600,
 }
 """Settings that were added after the first runs were named, each with the value that means the former behaviour.
 

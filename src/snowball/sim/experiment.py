@@ -143,11 +143,14 @@ class Experiment(Section):
         seed: decides everything random, through named streams.
         rounds: number of rounds.
         cohort: clients per round.
+        timeout: seconds that a worker process may take for a client at least; slow clients get a multiple of the
+            slowest so far. Then the client is tried again in a fresh process, and left out if it fails again.
     """
 
     seed: int = Field(default=0, ge=0)
     rounds: int = Field(ge=1)
     cohort: int = Field(ge=1)
+    timeout: float = Field(default=600, gt=0, le=1e6)
     data: DataSettings
     model: ModelSettings
     training: TrainingSettings = TrainingSettings()

@@ -15,7 +15,7 @@ from snowball.records.checkpoint import ClientStates, RunState
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import RoundRecord
 from snowball.rng import stream
-from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round
+from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round, select_rows
 from snowball.sim.cohort import draw_cohort, select_malicious_clients
 from snowball.sim.engines.base import Engine, Replies, train_cohort, use_one_thread
 from snowball.sim.engines.serial import SerialEngine
@@ -72,17 +72,20 @@ def simulate(
                 received = receive_replies(federation, replies, cohort)
                 outcome = judge_replies(received, defense, context, state.buffers, experiment.training.lr)
                 judged = perf_counter()
-                state.round, state.base, state.defense = round, outcome.base, outcome.state
-                state.buffers = model.buffers = outcome.buffers
-                restore_client_states(state.clients, former_states, outcome.dropped)
+                state.round = round
+                if outcome:
+                    state.base, state.defense, state.buffers = outcome.base, outcome.state, outcome.buffers
+                    model.buffers = outcome.buffers
+                    restore_client_states(state.clients, former_states, outcome.dropped)
                 accuracies = evaluate(replace(context, base=state.base, state=state.defense))
                 evaluated = perf_counter()
                 malicious = {str(client): federation.is_attacking(client, round) for client in cohort}
-                if observe:
+                if observe and outcome:
                     observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
-                record = {"round": round, **accuracies, **describe_election(malicious, outcome)}
+                failed = [str(cohort[slot]) for slot in replies.failed]
+                record = {"round": round, **accuracies, **describe_election(malicious, outcome, failed)}
             seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
-            yield replace_non_finite({**record, "seconds": seconds | extract_times(outcome.facts)})
+            yield replace_non_finite({**record, "seconds": seconds | extract_times(outcome.facts if outcome else {})})
 
 
 def prepare_trusted_training(
@@ -140,19 +143,23 @@ def build_defense(experiment: Experiment) -> Defense:
 
 
 def receive_replies(federation: Federation, replies: Replies, cohort: Sequence[int]) -> Received:
-    """Return a cohort's replies in the form that the server judges."""
-    clients = tuple(map(str, cohort))
+    """Return a cohort's replies in the form that the server judges; without clients that failed."""
+    slots = [slot for slot in range(len(cohort)) if slot not in replies.failed]
     return Received(
-        values=replies.rows,
-        examples=federation.count_examples(cohort),
-        clients=clients,
+        values=select_rows(replies.rows, slots) if replies.failed else replies.rows,
+        examples=federation.count_examples(cohort)[slots],
+        clients=tuple(str(cohort[slot]) for slot in slots),
         layout=federation.layout,
-        buffers=replies.buffers,
+        buffers=[replies.buffers[slot] for slot in slots] if replies.buffers else [],
     )
 
 
-def judge_replies(received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float) -> Outcome:
-    """Judge a round; the run ends if no client, or not the server itself, trained anything finite."""
+def judge_replies(
+    received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float
+) -> Outcome | None:
+    """Judge a round; None if nobody replied. The run ends if no reply, or not the server's own, is finite."""
+    if not received.clients:
+        return None
     try:
         return judge_round(received, defense, context, buffers)
     except UpdateError as error:

@@ -15,8 +15,48 @@ TIME_PREFIX = "seconds."
 """Prefix of the facts that are times."""
 
 
-def describe_election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
-    """Return the part of a round's record that says who took part, who was elected, and why."""
+FAILED = "error"
+"""The reason in a record for a client that sent no reply; a key of `snowball.records.audit.REASONS`."""
+
+NOBODY_REPLIED = "no client replied"
+"""Why the global model stays as it was in a round in which all clients failed."""
+
+
+def describe_election(
+    malicious: Mapping[str, bool], outcome: Outcome | None, failed: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the part of a round's record that says who took part, who was elected, and why.
+
+    `failed` are the clients that sent no reply; there is no outcome if all of them failed.
+    """
+    record = describe_judgement(malicious, outcome) if outcome else describe_silence(malicious)
+    faults = dict.fromkeys(failed, FAILED)
+    if outcome:
+        faults |= {fault.client: fault.reason for fault in outcome.dropped}
+    if faults:
+        record["dropped"] = {client: faults[client] for client in malicious if client in faults}
+    kept = outcome.kept if outcome else NOBODY_REPLIED
+    return record if kept is None else record | {"kept": kept}
+
+
+def describe_silence(malicious: Mapping[str, bool]) -> dict[str, Any]:
+    """Describe a round in which nobody replied."""
+    infected, elected = list(malicious.values()), [False] * len(malicious)
+    false_positive_rate, false_negative_rate = compute_error_rates(infected, elected)
+    return {
+        "participants": list(malicious),
+        "malicious": infected,
+        "elected": elected,
+        "false_positive_rate": false_positive_rate,
+        "false_negative_rate": false_negative_rate,
+        "facts": {},
+        "map": [None] * len(malicious),
+        "distances": dict.fromkeys(PAIRS),
+    }
+
+
+def describe_judgement(malicious: Mapping[str, bool], outcome: Outcome) -> dict[str, Any]:
+    """Describe the updates that the defense judged, and its verdict."""
     updates = outcome.updates
     present = [client for client in malicious if client in updates.clients]
     slots = [updates.clients.index(client) for client in present]
@@ -24,7 +64,7 @@ def describe_election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[s
     infected = list(malicious.values())
     elected = align_rows(updates.clients, outcome.elected.tolist(), malicious, False)
     false_positive_rate, false_negative_rate = compute_error_rates(infected, elected)
-    record: dict[str, Any] = {
+    return {
         "participants": list(malicious),
         "malicious": infected,
         "elected": elected,
@@ -38,11 +78,6 @@ def describe_election(malicious: Mapping[str, bool], outcome: Outcome) -> dict[s
         "map": align_rows(present, project_rows(products).tolist(), malicious),
         "distances": measure_distances(products, [malicious[client] for client in present]),
     }
-    if outcome.dropped:
-        record["dropped"] = {fault.client: fault.reason for fault in outcome.dropped}
-    if outcome.kept is not None:
-        record["kept"] = outcome.kept
-    return record
 
 
 def align_rows(

@@ -1,21 +1,35 @@
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from snowball.errors import RunError
 from snowball.records.checkpoint import RunState
+from snowball.records.rounds import parse_round
 from snowball.sim.cohort import draw_cohort
+from snowball.sim.engines import pool
 from snowball.sim.engines.base import Engine, train_cohort, use_one_thread
+from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.processes import SAMPLES_PER_TASK, ProcessEngine, reserve_file
 from snowball.sim.engines.serial import SerialEngine
-from snowball.sim.engines.worker import open_shared_rows
+from snowball.sim.engines.worker import (
+    OUT_OF_MEMORY_CODE,
+    Task,
+    Worker,
+    WorkerInputs,
+    open_shared_rows,
+    train_client,
+)
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.loop import build_first_state
+from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
@@ -67,7 +81,7 @@ def make_reply(value: float, kept: dict[str, float] | None = None) -> Reply:
 
 
 def test_replies_are_collected_in_the_cohorts_order() -> None:
-    state = RunState(0, torch.zeros(2), clients={"7": {"x": 0.0}})
+    state = RunState(0, torch.zeros(2), clients={"7": {"x": 0.0}}, buffers={"count": torch.tensor(0.0)})
     engine = Scripted([(2, make_reply(2, {"x": 2.0})), (0, make_reply(0)), (1, make_reply(1, {"x": 1.0}))])
     replies = train_cohort(engine, state, [7, 8, 9], 1)
     assert replies.rows is engine.rows
@@ -93,15 +107,95 @@ def test_rows_that_workers_wrote_into_shared_memory_are_not_copied(tiny: MakeExp
         assert engine.rows._version == before + 1  # this process wrote the global row and nothing else
 
 
-def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(tiny: MakeExperiment) -> None:
+def strike_workers(monkeypatch: pytest.MonkeyPatch, clients: Sequence[int], number: int, tries: int) -> None:
+    """Send a signal to the worker that gets one of these clients, in the first tries of it."""
+    counts, send = Counter[str](), Worker.send
+
+    def strike(self: Worker, task: Task) -> None:
+        counts[task.activity] += 1
+        if task.activity in [f"training client {client}" for client in clients] and counts[task.activity] <= tries:
+            os.kill(self.process.pid or 0, number)
+        send(self, task)
+
+    monkeypatch.setattr(Worker, "send", strike)
+
+
+def run_struck(experiment: Experiment) -> list[dict[str, Any]]:
+    records = list(simulate(Federation.build(experiment), partial(ProcessEngine, workers=2)))
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_client_whose_worker_dies_or_hangs_is_tried_again(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    experiment = tiny("rounds=1", "timeout=0.5", "cohort=8")
+    expected = run_struck(experiment)
+    monkeypatch.setattr(pool, "FIRST_FACTOR", 20)
+    strike_workers(monkeypatch, [3], number, 1)
+    assert run_struck(experiment) == expected
+    assert "dropped" not in expected[0]
+
+
+def test_a_client_that_fails_twice_is_left_out_and_the_round_goes_on(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment = tiny("rounds=2", "cohort=8", "defense.name=fedavg")
+    strike_workers(monkeypatch, [3], signal.SIGKILL, 2)
+    first, second = run_struck(experiment)
+    assert first["dropped"] == {"3": "error"}
+    assert first["elected"] == [client != "3" for client in first["participants"]]
+    assert first["map"][first["participants"].index("3")] is None
+    assert "kept" not in first
+    assert "dropped" not in second
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ["tried again in a fresh worker", "given up"]
+
+
+def test_a_round_in_which_all_fail_keeps_the_model_and_says_so(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strike_workers(monkeypatch, range(8), signal.SIGKILL, 2)
+    federation = Federation.build(tiny("rounds=1"))
+    state = build_first_state(federation)
+    base = state.base.clone()
+    (record,) = simulate(federation, partial(ProcessEngine, workers=2), state)
+    assert record["kept"] == "no client replied"
+    assert record["dropped"] == dict.fromkeys(record["participants"], "error")
+    assert parse_round(json.dumps(record).encode(), "here") == record
+    assert torch.equal(state.base, base)
+    assert state.round == 1
+
+
+def test_out_of_memory_has_an_exit_code_of_its_own_and_other_errors_pass() -> None:
+    def fail(error: Exception) -> Any:
+        raise error
+
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")):
+        with pytest.raises(SystemExit) as ended:
+            train_client(fail, error)  # type: ignore[arg-type]
+        assert ended.value.code == OUT_OF_MEMORY_CODE
+    with pytest.raises(RuntimeError, match="shapes"):
+        train_client(fail, RuntimeError("shapes"))  # type: ignore[arg-type]
+
+
+def test_workers_leave_nobody_behind(tiny: MakeExperiment) -> None:
     federation = Federation.build(tiny())
     with ProcessEngine(federation, 2) as processes:
         pids = [worker.process.pid for worker in processes.workers]
-        assert pids[0]
-        os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(RunError, match=rf"worker process {pids[0]} ended with exit code -9 while training client"):
-            train_cohort(processes, build_first_state(federation), [0, 1, 2, 3, 4], 1)
+        os.kill(pids[0] or 0, signal.SIGKILL)
+        assert not train_cohort(processes, build_first_state(federation), [0, 1, 2, 3, 4], 1).failed
+        pids += [worker.process.pid for worker in processes.workers]
+    assert len(set(pids)) == 3
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_limit_grows_with_the_slowest_answer() -> None:
+    workers = WorkerPool(WorkerInputs({}, ""), timeout=10)
+    limits = []
+    for slowest in (None, 0.1, 2.0):
+        workers.slowest = slowest
+        limits.append(workers._compute_limit())
+    assert limits == [60, 10, 40]
 
 
 def test_there_are_no_more_workers_than_clients_to_train(tiny: MakeExperiment) -> None:
@@ -143,9 +237,15 @@ def test_workers_share_an_evaluation_and_count_as_one_process_does(tiny: MakeExp
             assert processes.count_correct(0 * row, {}) != expected
 
 
-def test_a_worker_that_dies_in_an_evaluation_is_an_error(tiny: MakeExperiment) -> None:
+def test_a_worker_that_dies_in_an_evaluation_is_replaced_once(
+    tiny: MakeExperiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = Federation.build(tiny())
+    row = build_first_state(federation).base
     with ProcessEngine(federation, 1) as processes:
+        expected = processes.count_correct(row, {})
         os.kill(processes.workers[0].process.pid or 0, signal.SIGKILL)
-        with pytest.raises(RunError, match="ended with exit code -9 while evaluating"):
-            processes.count_correct(build_first_state(federation).base, {})
+        assert processes.count_correct(row, {}) == expected
+        monkeypatch.setattr(WorkerPool, "run", lambda self, tasks: ((task, None) for task in tasks))
+        with pytest.raises(RunError, match="failed while evaluating; --resume continues"):
+            processes.count_correct(row, {})

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, Self
 
+import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers
@@ -38,7 +39,8 @@ class Engine(Protocol):
     def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Train each client of a cohort from the state's global model; yield its slot in the cohort and its reply.
 
-        The state is left as it is. A reply's row may already be the slot's row of `rows`.
+        The state is left as it is. A reply's row may already be the slot's row of `rows`. A client that failed has no
+        reply, and the round continues without it.
         """
         ...
 
@@ -47,27 +49,44 @@ class Replies(NamedTuple):
     """The results of training a cohort, in the cohort's order.
 
     Attributes:
-        rows: (K, d) the updates; valid until the engine trains again.
-        buffers: (K) the buffers of the clients' models.
+        rows: (K, d) the updates; valid until the engine trains again. NaN for clients that failed.
+        buffers: (K) the buffers of the clients' models; empty for clients that failed.
+        failed: the slots of clients without a reply that fits the model.
     """
 
     rows: Tensor
     buffers: list[Buffers]
+    failed: tuple[int, ...] = ()
 
 
 def train_cohort(engine: Engine, state: RunState, cohort: Sequence[int], round: int) -> Replies:
-    """Train a cohort, collect its replies, and update the clients' states in `state` once all of them have replied."""
+    """Train a cohort, collect its replies, and update the clients' states in `state` once training has ended.
+
+    The first reply of a client counts. A reply that does not fit the model counts as none.
+    """
     client_states: ClientStates = {}
     buffers: dict[int, Buffers] = {}
     with use_one_thread():
         for slot, reply in engine.train(state, cohort, round):
+            if slot in buffers or not fits_model(reply, state):
+                continue
             if reply.row.data_ptr() != engine.rows[slot].data_ptr():  # workers write into shared memory themselves
                 engine.rows[slot] = reply.row
             buffers[slot] = reply.buffers
             if reply.client_state is not None:
                 client_states[str(cohort[slot])] = reply.client_state
     state.clients.update((name, client_states[name]) for name in map(str, cohort) if name in client_states)
-    return Replies(engine.rows, [buffers[slot] for slot in range(len(cohort))])
+    failed = tuple(slot for slot in range(len(cohort)) if slot not in buffers)
+    for slot in failed:
+        engine.rows[slot] = torch.nan  # nobody takes an earlier round's row for an update
+    return Replies(engine.rows, [buffers.get(slot, {}) for slot in range(len(cohort))], failed)
+
+
+def fits_model(reply: Reply, state: RunState) -> bool:
+    """Return whether a reply has the shapes of the global row and buffers."""
+    shapes = {name: tensor.shape for name, tensor in reply.buffers.items()}
+    expected = {name: tensor.shape for name, tensor in state.buffers.items()}
+    return reply.row.shape == state.base.shape and shapes == expected
 
 
 def pack_message(client_state: Any, buffers: Buffers) -> bytes:

@@ -9,26 +9,19 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
 
 from snowball.buffers import Buffers
+from snowball.errors import RunError
 from snowball.models.own import find_transfer_fault
 from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import Engine, pack_message, unpack_message
+from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.serial import SerialEngine
-from snowball.sim.engines.worker import (
-    COUNT_MESSAGE,
-    TASK_HEADER,
-    Task,
-    Worker,
-    WorkerInputs,
-    open_shared_rows,
-    start_worker,
-)
+from snowball.sim.engines.worker import COUNT_MESSAGE, TASK_HEADER, Task, Worker, WorkerInputs, open_shared_rows
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import EVALUATION_BATCH, build_test_splits
@@ -43,7 +36,7 @@ class ProcessEngine(Engine):
     """Trains clients in worker processes of one thread each.
 
     The workers write their rows into a shared file. A task is a few integers, unless clients keep a state or the model
-    has buffers.
+    has buffers. A client fails if its worker dies or hangs, and so does a second one.
     """
 
     device = "cpu"
@@ -54,7 +47,6 @@ class ProcessEngine(Engine):
         self.test_sizes = {name: len(split) for name, split in build_test_splits(federation).items()}
         self.worker_count = min(workers, self.experiment.cohort)
         self.width = federation.layout.width
-        self.workers: list[Worker] = []
         self.stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -63,30 +55,36 @@ class ProcessEngine(Engine):
             reserve_file(file, 4 * self.width * (1 + self.experiment.cohort))
             self.base, self.rows = open_shared_rows(file, self.experiment.cohort, self.width)
             inputs = WorkerInputs.write(self.experiment, file)
-            for _ in range(self.worker_count):
-                self.workers.append(start_worker(inputs))
-                stack.callback(self.workers[-1].stop)
-            for worker in self.workers:
-                worker.receive()  # it has opened the files, which can now be removed
+            self.pool = WorkerPool(inputs, self.experiment.timeout)
+            stack.callback(self.pool.stop)
+            self.pool.start(self.worker_count)
+            self.pool.inputs = inputs.hold_open(stack)  # the files can now be removed
             self.stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.workers.clear()
         self.stack.close()
+
+    @property
+    def workers(self) -> list[Worker]:
+        """The worker processes."""
+        return self.pool.workers
 
     def train(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[tuple[int, Reply]]:
         """Let the workers train the clients; a reply's row is the one that its worker wrote into shared memory."""
         self.base.copy_(state.base)
-        for slot, payload in self._run_tasks(self._list_training_tasks(state, cohort, round)):
-            yield slot, Reply(self.rows[slot], *unpack_message(payload))
+        for task, payload in self.pool.run(self._list_training_tasks(state, cohort, round)):
+            if payload is not None:
+                yield task.key, Reply(self.rows[task.key], *unpack_message(payload))
 
     def count_correct(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
         """Return how many samples of each test split a global model labels correctly."""
         self.base.copy_(row)
         counts = dict.fromkeys(self.test_sizes, 0)
-        for name, count in self._run_tasks(self._list_evaluation_tasks(buffers)):
-            counts[name] += COUNT_MESSAGE.unpack(count)[0]
+        for task, count in self.pool.run(self._list_evaluation_tasks(buffers)):
+            if count is None:
+                raise RunError("two worker processes in a row failed while evaluating; --resume continues the run")
+            counts[task.key] += COUNT_MESSAGE.unpack(count)[0]
         return counts
 
     def _list_training_tasks(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[Task]:
@@ -102,20 +100,6 @@ class ProcessEngine(Engine):
             for start in range(0, size, SAMPLES_PER_TASK):
                 end = min(start + SAMPLES_PER_TASK, size)
                 yield Task(name, "evaluating", TASK_HEADER.pack(False, number, start, end) + payload)
-
-    def _run_tasks(self, tasks: Iterator[Task]) -> Iterator[tuple[Any, bytes]]:
-        """Give each task to an idle worker, and yield the keys and answers of tasks as they finish."""
-        idle, busy = list(self.workers), dict[Any, Worker]()
-        while True:
-            for worker, task in zip(list(idle), tasks, strict=False):
-                idle.remove(worker)
-                worker.send(task)
-                busy[worker.connection] = worker
-            if not busy:
-                return
-            for connection in wait(list(busy)):
-                idle.append(busy.pop(connection))
-                yield idle[-1].task.key, idle[-1].receive()
 
 
 def make_process_engine(federation: Federation, workers: int) -> Engine:

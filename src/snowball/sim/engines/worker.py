@@ -1,15 +1,17 @@
 """Worker process of `ProcessEngine`, and the connection to it."""
 
+import os
 import signal
+import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -23,7 +25,7 @@ from snowball.sim.engines.base import pack_message, unpack_message
 from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
-from snowball.sim.training.client import LocalTraining
+from snowball.sim.training.client import LocalTraining, Reply
 from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
 TASK_HEADER = struct.Struct("<?qqq")
@@ -33,8 +35,17 @@ The client's state and the global buffers follow."""
 
 COUNT_MESSAGE = struct.Struct("<q")
 
+OUT_OF_MEMORY_CODE = 71
+"""Exit code of a worker that ran out of memory."""
+
+MEMORY_WORDS = ("can't allocate memory", "not enough memory", "out of memory")
+"""Parts of torch's errors for a lack of memory; on a CPU it raises a plain RuntimeError."""
+
 STOP_SECONDS = 5.0
 """Seconds that a worker gets to stop before it is killed."""
+
+MAX_START_SECONDS = 3600.0
+"""Seconds that a worker gets to start at most."""
 
 
 class Task(NamedTuple):
@@ -54,34 +65,52 @@ class Task(NamedTuple):
 STARTING = Task(None, "starting", b"")
 
 
+class WorkerLostError(RunError):
+    """A worker hangs, was killed or ran out of memory: another worker may do its task."""
+
+
 @dataclass(eq=False)
 class Worker:
-    """A worker process, the connection to it, and its current task."""
+    """A worker process, the connection to it, its current task, and when that started."""
 
     process: BaseProcess
     connection: Connection
     task: Task = STARTING
+    started: float = 0.0
 
     def send(self, task: Task) -> None:
-        """Send a task."""
-        self.task = task
-        with self._report_death():
+        """Send a task; if the worker is dead, `receive` says so."""
+        self.task, self.started = task, monotonic()
+        with suppress(OSError):
             self.connection.send_bytes(task.message)
 
-    def receive(self) -> bytes:
-        """Wait for the answer to the task."""
-        with self._report_death():
-            return self.connection.recv_bytes()
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait until a new worker has opened its files."""
+        self.connection.poll(min(seconds, MAX_START_SECONDS))
+        self.receive()
 
-    @contextmanager
-    def _report_death(self) -> Iterator[None]:
+    def receive(self) -> bytes:
+        """Return the answer to the task; raise a WorkerLostError, or a RunError if the worker's own code failed."""
         try:
-            yield
+            if not self.connection.poll():
+                waited = f"{monotonic() - self.started:.0f} s while {self.task.activity}"
+                raise WorkerLostError(f"worker process {self.process.pid} gave no answer for {waited}")
+            return self.connection.recv_bytes()
         except (EOFError, OSError) as error:
-            self.process.join(STOP_SECONDS)
-            how = f"exit code {self.process.exitcode} while {self.task.activity}"
-            advice = f"; {GUARD_ADVICE}" if self.task is STARTING and self.process.exitcode == 1 else ""
-            raise RunError(f"worker process {self.process.pid} ended with {how}{advice}") from error
+            self._report_death(error)
+
+    def _report_death(self, error: Exception) -> NoReturn:
+        self.process.join(STOP_SECONDS)
+        code = self.process.exitcode
+        how = "ran out of memory" if code == OUT_OF_MEMORY_CODE else f"ended with exit code {code}"
+        advice = f"; {GUARD_ADVICE}" if self.task is STARTING and code == 1 else ""
+        kind = RunError if code == 1 else WorkerLostError  # 1: an exception, which another worker would raise, too
+        raise kind(f"worker process {self.process.pid} {how} while {self.task.activity}{advice}") from error
+
+    def kill(self) -> None:
+        """Kill the process at once: one that hangs may not listen."""
+        self.process.kill()
+        self.stop()
 
     def stop(self) -> None:
         """Stop the process, by force if needed."""
@@ -118,6 +147,11 @@ class WorkerInputs(NamedTuple):
             inputs = inputs._replace(model=pack_model(experiment.own_model))
         return inputs
 
+    def hold_open(self, stack: ExitStack) -> Self:
+        """Name the files by this process's open handles: they can be opened until `stack` closes, even if removed."""
+        data = open_handle(self.data, stack) if self.data else ""
+        return self._replace(rows=open_handle(self.rows, stack), data=data)
+
     def load_experiment(self) -> Experiment:
         """Load the experiment in a worker."""
         data = open_dataset(Path(self.data)) if self.data else None
@@ -125,14 +159,30 @@ class WorkerInputs(NamedTuple):
         return Experiment.parse(self.settings).with_own(data, model)
 
 
-def start_worker(inputs: WorkerInputs) -> Worker:
-    """Start a worker; it sends an empty message once it is ready."""
+def open_handle(path: str, stack: ExitStack) -> str:
+    """Open a file until `stack` closes, and return the path by which other processes find the handle."""
+    handle = os.open(path, os.O_RDONLY)
+    stack.callback(os.close, handle)
+    return f"/proc/{os.getpid()}/fd/{handle}"
+
+
+def start_worker(inputs: WorkerInputs, timeout: float) -> Worker:
+    """Start a worker; it sends an empty message once it is ready. A message takes `timeout` seconds at most."""
     context = start_forkserver()
     ours, theirs = context.Pipe()
+    limit_transfers(ours, timeout)
     process = context.Process(target=run_worker, args=(inputs, theirs), daemon=True)
     process.start()
     theirs.close()  # so that the connection breaks when the worker dies
-    return Worker(process, ours)
+    return Worker(process, ours, started=monotonic())
+
+
+def limit_transfers(connection: Connection, seconds: float) -> None:
+    """Let a message that the other end does not take, or does not finish, end in an OSError after some seconds."""
+    limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6) or 1)
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
@@ -151,13 +201,25 @@ def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
             client_state, buffers = unpack_message(message[TASK_HEADER.size :])
             if trains:
                 slot, client, round = numbers
-                reply = training(base, client, round, client_state, buffers)
+                reply = train_client(training, base, client, round, client_state, buffers)
                 rows[slot] = reply.row
                 connection.send_bytes(pack_message(reply.client_state, reply.buffers))
             else:
                 connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, buffers, *numbers)))
     except (EOFError, OSError):
         pass  # the parent is gone
+
+
+def train_client(training: LocalTraining, *task: Any) -> Reply:
+    """Train a client; end the process with a code of its own if memory runs out."""
+    try:
+        return training(*task)
+    except MemoryError:
+        raise SystemExit(OUT_OF_MEMORY_CODE) from None
+    except RuntimeError as error:
+        if any(words in str(error) for words in MEMORY_WORDS):
+            raise SystemExit(OUT_OF_MEMORY_CODE) from None
+        raise
 
 
 class WorkerEvaluation:
