@@ -152,7 +152,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
 KNOWN = {"round": 1, "row": torch.ones(3), "errors": []}
 DETECTOR: dict[str, tuple[dict[str, Any], str]] = {
     "no errors": ({"clients": {"a": {**KNOWN, "errors": None}}}, "blacklist and errors are not lists"),
-    "errors of text": ({"clients": {"a": {**KNOWN, "errors": ["1"]}}}, "its errors are not numbers"),
+    "errors of text": ({"clients": {"a": {**KNOWN, "errors": ["1"]}}}, "its errors are not possible numbers"),
     "no steps": ({"steps": None}, "its steps, changes, blacklist and errors are not lists"),
     "no blacklist": ({"blacklist": None}, "its steps, changes, blacklist and errors are not lists"),
     "a step more": ({"steps": [torch.ones(3)]}, "steps and changes are not rows of 3 numbers"),
@@ -161,7 +161,10 @@ DETECTOR: dict[str, tuple[dict[str, Any], str]] = {
     "a list of models": ({"bases": [1]}, "it lacks models that updates were trained from"),
     "a model of numbers": ({"bases": {"1": 5}}, "its models, mean, steps and changes are not rows of 3 numbers"),
     "no mean": ({"mean": None}, "its models, mean, steps and changes are not rows of 3 numbers"),
-    "another round": ({"round": 7}, "it lacks models that updates were trained from"),
+    "another round": ({"round": 7}, "its last round is not one of 2"),
+    "a barred client without an id": ({"blacklist": [["a"]]}, "its blacklist does not consist of client ids"),
+    "a huge error": ({"clients": {"a": {**KNOWN, "errors": [1e308]}}}, "its errors are not possible numbers"),
+    "a client without an id": ({"clients": {5: KNOWN}}, "the id of a client cannot be a int"),
 }
 
 

@@ -380,10 +380,37 @@ def test_a_folder_is_no_state(tmp_path: Path) -> None:
         Guard().load(tmp_path)
 
 
-def test_a_state_that_its_defense_cannot_read_fails_closed(replies: list[Reply]) -> None:
+def test_a_damaged_state_of_an_earlier_version_is_refused_in_the_first_round(replies: list[Reply]) -> None:
     guard = Guard(FoolsGold())
-    guard.load_state_dict(make_state(method="FoolsGold", defense={"clients": 5}))
-    assert guard(MODEL, replies).kept
+    guard.load_state_dict(make_state(method="FoolsGold", defense={"clients": 5}))  # which says nothing of the model
+    with pytest.raises(RunError, match="its clients cannot be a int; start again without it: set on_other_state='fre"):
+        guard(MODEL, replies)
+    assert guard.round == 3
+
+
+def test_the_state_of_another_model_is_refused_or_emptied_in_the_first_round(replies: list[Reply]) -> None:
+    guard = Guard(FoolsGold())
+    guard(MODEL, replies)
+    state, other = guard.state_dict(), {name: tensor for name, tensor in MODEL.items() if name != "last.bias"}
+    answers = [make_honest_reply(number, other) for number in range(8)]
+    guard.load_state_dict(state)
+    with pytest.raises(RunError, match="of client 'site-00' is not 20 numbers"):
+        guard(other, answers)
+    guard = Guard(FoolsGold(), on_other_state="fresh")
+    guard.load_state_dict(state)
+    assert not guard(other, answers).kept
+    assert guard.round == 2
+
+
+def test_damage_is_refused_at_loading_or_the_memory_starts_again(replies: list[Reply]) -> None:
+    guard = Guard(FoolsGold(), on_other_state="fresh")
+    guard(MODEL, replies)
+    state = guard.state_dict()
+    state["defense"]["clients"]["site-03"]["sum"][4] = torch.nan
+    with pytest.raises(RunError, match=r"holds numbers that are NaN, infinite or far too large; start again"):
+        Guard(FoolsGold()).load_state_dict(state)
+    guard.load_state_dict(state)
+    assert (guard.round, guard.state) == (1, None)
 
 
 def test_a_state_may_spell_the_defense_in_another_case() -> None:

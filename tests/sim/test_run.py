@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from snowball.errors import RunError, SettingError
-from snowball.records.checkpoint import RunState, save_state
+from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.files import read_json, write_json
 from snowball.records.run import RunFolder
 from snowball.records.run_names import ADDED_SETTINGS, hash_settings
@@ -200,6 +200,20 @@ def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExpe
     before = read_files(tmp_path)
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of this run: its model"):
         list(run_experiment(tiny(), tmp_path, resume=True))
+    assert read_files(tmp_path) == before
+
+
+def test_a_checkpoint_with_a_damaged_memory_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
+    experiment = tiny(defense={"name": "foolsgold"})
+    stop_after(1, experiment, tmp_path)
+    layout = Federation.build(experiment).layout
+    state = load_state(tmp_path / "checkpoint", experiment.rounds, layout)
+    assert state is not None
+    next(iter(state.defense["clients"].values()))["sum"][5] = torch.nan
+    save_state(state, tmp_path / "checkpoint")
+    before = read_files(tmp_path)
+    with pytest.raises(RunError, match=r"checkpoint cannot be used: the defense's state is damaged .* are NaN"):
+        list(run_experiment(experiment, tmp_path, resume=True))
     assert read_files(tmp_path) == before
 
 

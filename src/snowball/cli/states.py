@@ -40,7 +40,7 @@ def show_state(state: "GuardState", as_json: bool) -> None:
     from snowball.records.text import escape_text
 
     if as_json:
-        shown = {name: value for name, value in state.plain().items() if name not in ("seed", "defense")}
+        shown = {name: value for name, value in state.plain().items() if name not in ("seed", "defense", "layout")}
         typer.echo(json.dumps({**shown, "memory": state.defense is not None}, indent=2))
         return
     settings = ", ".join(f"{name}={value!r}" for name, value in state.settings.items())

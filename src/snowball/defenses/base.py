@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from snowball.errors import SettingError, UpdateError
 from snowball.rng import derive, stream
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 T = TypeVar("T")
 
@@ -201,6 +201,30 @@ class ScheduledDefense(Protocol):
     def explain_schedule(self) -> str:
         """Say which setting is relative to the total number of rounds; empty if none is."""
         ...
+
+
+@runtime_checkable
+class StatefulDefense(Protocol):
+    """A defense that checks its own state when a run or a guard continues from it."""
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Raise a RunError for a state that `round` rounds of a federation with this model cannot have left."""
+        ...
+
+
+@runtime_checkable
+class StatefulLocalDefense(Protocol):
+    """A defense that also checks the states that its clients keep between their tasks."""
+
+    def check_client_state(self, state: State, shape: Sequence[int], classes: int) -> None:
+        """Raise a RunError for a state that no task on samples of this shape and these classes can have left."""
+        ...
+
+
+def check_state(defense: Defense, state: State | None, round: int, layout: Layout) -> None:
+    """Let a defense refuse a loaded state; one without a method for it is trusted."""
+    if state and isinstance(defense, StatefulDefense):
+        defense.check_state(state, round, layout)
 
 
 def explain_schedule(defense: Defense) -> str:

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from snowball.defenses.base import Context, Verdict, require
+from snowball.defenses.base import Context, State, Verdict, require
+from snowball.defenses.history import check_numbers, describe_damage, is_row
 from snowball.defenses.ops import add_noise, average_by_examples, average_equally, compute_clip_factors, elect_everyone
 from snowball.errors import SettingError
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class CRFL:
         rng = context.stream("copies")
         labels = [model(add_noise(base, self.noise, rng), inputs).argmax(1) for _ in range(self.copies)]
         return find_majority(torch.stack(labels, 1), "first" if self.variant == "published" else "lowest")
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Refuse a state without a finite model."""
+        if not is_row(state.get("clean"), layout.width):
+            raise describe_damage(f"its model without noise is not {layout.width} numbers")
+        check_numbers([state["clean"]])
 
     def _bound(self, round: int) -> float:
         return self.bound if self.ramp is None else min(self.bound, self.ramp[0] * round + self.ramp[1])

@@ -30,6 +30,7 @@ from snowball.defenses.history import (
     Entries,
     Entry,
     check_bounds,
+    check_numbers,
     count_mebibytes,
     describe_damage,
     extend_barred,
@@ -41,9 +42,12 @@ from snowball.defenses.lbfgs import Hessian
 from snowball.defenses.ops import average_by_examples
 from snowball.defenses.score_clusters import count_clusters, select_upper_cluster
 from snowball.errors import SettingError
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 LEAST_SCORED = 4
+
+MAX_ERROR = 1e12
+"""Largest error of a client in a state: it is a share of a round's errors times the number of clients scored."""
 
 NOTHING: State = {"clients": {}, "bases": {}, "steps": [], "changes": [], "blacklist": []}
 """The state before the first round."""
@@ -80,7 +84,7 @@ class FLDetector:
         """Compare the updates with their predictions, and leave out the clients that are predicted badly."""
         base = require(context.base, "base", "fldetector")
         known = context.state or NOTHING
-        check_state(known, updates.layout.width, context.round)
+        check_parts(known, updates.layout.width, context.round)
         seen = self._see(
             updates, known["clients"], compute_shares(measure_prediction_errors(updates, base, known)), context.round
         )
@@ -94,6 +98,13 @@ class FLDetector:
         state = self._remember(known, seen, blacklist, base, delta, context)
         facts = {"clusters": clusters, "blacklisted": len(blacklist), "history_mib": count_mebibytes(state)}
         return Verdict(delta, elected, {"scores": scores, **facts}, state, ~elected)
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Refuse a state whose parts do not fit together, or whose numbers are not finite."""
+        check_parts(state, layout.width, round)
+        kept = [entry["row"] for entry in state["clients"].values()]
+        means = [state["mean"]] if "round" in state else []
+        check_numbers([*kept, *state["bases"].values(), *state["steps"], *state["changes"], *means])
 
     def _see(self, updates: Updates, entries: Entries, errors: Tensor, round: int) -> dict[str, Entry]:
         """Return the new entries of this round's clients."""
@@ -141,16 +152,20 @@ class FLDetector:
         }
 
 
-def check_state(state: State, width: int, round: int) -> None:
-    """Refuse a state that cannot come from this or an earlier round."""
+def check_parts(state: State, width: int, round: int) -> None:
+    """Refuse a state whose parts cannot come from this or an earlier round."""
     parts: list[Any] = [state.get(name) for name in ("bases", "steps", "changes", "blacklist")]
     bases, steps, changes, blacklist = parts
     clients = read_entries(state, "row", width, round)
     errors: list[Any] = [entry.get("errors") for entry in clients.values()]
     if not all(isinstance(part, list) for part in (steps, changes, blacklist, *errors)):
         raise describe_damage("its steps, changes, blacklist and errors are not lists")
-    if not all(type(error) is float for past in errors for error in past):
-        raise describe_damage("its errors are not numbers")
+    if not all(type(error) is float and 0 <= error <= MAX_ERROR for past in errors for error in past):
+        raise describe_damage("its errors are not possible numbers")
+    if not all(isinstance(client, str) for client in blacklist):
+        raise describe_damage("its blacklist does not consist of client ids")
+    if "round" in state and (type(state["round"]) is not int or not 0 < state["round"] <= round):
+        raise describe_damage(f"its last round is not one of {round}")
     latest = [state] if "round" in state else []
     trained_from = {str(entry["round"]) for entry in (*clients.values(), *latest)}
     if not isinstance(bases, Mapping) or not trained_from <= bases.keys():

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from snowball.defenses.base import Context, Verdict
+from snowball.defenses.base import Context, State, Verdict
 from snowball.defenses.history import (
     MAX_REMEMBERED_CLIENTS,
     check_bounds,
+    check_numbers,
     compute_inner_products,
     count_mebibytes,
     keep_recent,
     read_entries,
 )
 from snowball.defenses.ops import compute_cosines
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ class FoolsGold:
         return Verdict(
             updates.mean(weights), weights > 0, {"weights": weights, "history_mib": count_mebibytes(state)}, state
         )
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Refuse a state without one finite sum per client."""
+        check_numbers(entry["sum"] for entry in read_entries(state, "sum", layout.width, round).values())
 
 
 def weigh_by_honesty(likeness: Tensor) -> Tensor:

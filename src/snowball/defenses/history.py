@@ -9,7 +9,7 @@ from torch import Tensor
 from snowball.defenses.base import Context, State
 from snowball.errors import RunError, SettingError
 from snowball.rng import derive
-from snowball.updates import BLOCK_ELEMENTS, sum_products
+from snowball.updates import BLOCK_ELEMENTS, FLOATS, sum_products
 
 Entry = Mapping[str, Any]
 """The record of one client; "round" is the last round in which it was seen."""
@@ -25,6 +25,9 @@ MAX_BARRED_CLIENTS = 10_000
 
 MAX_SHOWN_CHARS = 60
 """Maximum characters of a client's id in an error."""
+
+MAX_STATE_NUMBER = torch.finfo(torch.float32).max
+"""Largest number in a state: products and sums of such numbers do not overflow in float64."""
 
 
 def keep_recent(entries: Entries, context: Context, forget_after: int | None, remember: int | None) -> dict[str, Entry]:
@@ -75,7 +78,9 @@ def read_entries(state: State, row: str, width: int, round: int) -> Entries:
     if not isinstance(entries, Mapping):
         raise describe_damage(f"its clients cannot be a {type(entries).__name__}")
     for client, entry in entries.items():
-        shown = repr(client)[:MAX_SHOWN_CHARS]
+        if not isinstance(client, str):
+            raise describe_damage(f"the id of a client cannot be a {type(client).__name__}")
+        shown = repr(client[:MAX_SHOWN_CHARS])[:MAX_SHOWN_CHARS]
         if not isinstance(entry, Mapping) or type(entry.get("round")) is not int or not 0 < entry["round"] <= round:
             raise describe_damage(f"it does not say in which of {round} rounds client {shown} was last seen")
         if not is_row(entry.get(row), width):
@@ -102,8 +107,21 @@ def rename_clients(state: State | None, names: Mapping[str, str]) -> State | Non
 
 
 def is_row(value: Any, width: int) -> bool:
-    """Return whether a value is a row of `width` floating-point numbers."""
-    return isinstance(value, Tensor) and value.is_floating_point() and value.shape == (width,)
+    """Return whether a value is a row of `width` floating-point numbers, in memory."""
+    return (
+        isinstance(value, Tensor)
+        and value.dtype in FLOATS
+        and value.shape == (width,)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+    )
+
+
+def check_numbers(rows: Iterable[Tensor]) -> None:
+    """Refuse rows of a state that hold NaN, infinite or too large numbers; it reads them all, once per loading."""
+    for row in rows:
+        if row.numel() and not float(torch.linalg.vector_norm(row.float(), torch.inf)) <= MAX_STATE_NUMBER:
+            raise describe_damage("it holds numbers that are NaN, infinite or far too large")
 
 
 def describe_damage(fault: str) -> RunError:

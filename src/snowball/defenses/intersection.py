@@ -18,16 +18,19 @@ from snowball.defenses.base import (
     Defense,
     LocalDefense,
     PredictionDefense,
+    State,
     TrustingDefense,
     Verdict,
+    check_state,
     explain_schedule,
     find_min_updates,
 )
 from snowball.defenses.flame import FLAME
+from snowball.defenses.history import describe_damage
 from snowball.defenses.ops import average_by_examples
 from snowball.defenses.snowball import Snowball
 from snowball.errors import SettingError
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Intersection:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Let every member elect."""
-        states = context.state["members"] if context.state else [None] * len(self.members)
+        states = self._read_members(context.state)
         verdicts = [
             member(updates, replace(context, state=state)) for member, state in zip(self.members, states, strict=True)
         ]
@@ -66,6 +69,21 @@ class Intersection:
         return Verdict(
             average_by_examples(updates, elected), elected, facts, {"members": [verdict.state for verdict in verdicts]}
         )
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Let every member check its own state."""
+        for member, own in zip(self.members, self._read_members(state), strict=True):
+            check_state(member, own, round, layout)
+
+    def _read_members(self, state: State | None) -> Sequence[State | None]:
+        """Return the states of the members; refuse anything but one for each."""
+        states = state.get("members") if state else [None] * len(self.members)
+        if not isinstance(states, list | tuple) or len(states) != len(self.members):
+            raise describe_damage(f"it does not hold the states of {len(self.members)} members")
+        for own in states:
+            if not isinstance(own, Mapping | None):
+                raise describe_damage(f"the state of a member cannot be a {type(own).__name__}")
+        return states
 
     def explain_schedule(self) -> str:
         """Pass on what the first member says that depends on the number of rounds."""

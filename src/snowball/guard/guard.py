@@ -113,8 +113,9 @@ class Guard:
         names: a TOML file with the operator's names of clients; read again in every round.
         decisions: a TOML file with the decisions of people about clients; likewise.
         models: the folder for the files of the last `keep_models` global models.
-        on_other_state: "refuse" raises an error if the state to load is of another defense, or of a later version;
-            "fresh" keeps its round and seed, and starts the defense's memory again.
+        on_other_state: "refuse" raises an error if the state to load is of another defense, of a later version, or
+            damaged; "fresh" keeps its round and seed, and starts the defense's memory again. A memory that was measured
+            on another model is found in the first round.
         listeners: get an event for every round and for every alert: functions, or names and settings of ready ones.
         patience: the rounds in a row in which a client has to be suspect, or malformed, to be an alert.
     """
@@ -165,6 +166,8 @@ class Guard:
         self.seed = secrets.randbits(63) if seed is None else seed
         self.round = 0
         self.state: Mapping[str, Any] | None = None
+        self.layout: Layout | None = None
+        self._loaded = False
         self.known_names: Names = {}
         self.alerts = Alerts(build_listeners(listeners), patience)
 
@@ -198,6 +201,7 @@ class Guard:
         started = perf_counter()
         base, invited, (answers, unreadable) = read_model(model), list_asked(asked), list_replies(replies)
         layout = Layout.from_tensors(select_parameters(base, self.buffers))
+        self._adopt_layout(layout)
         self.round += 1
         admitted = admit_clients(
             answers,
@@ -267,6 +271,7 @@ class Guard:
             self.models.hashes,
             self.known_names,
             self.alerts.streaks,
+            self.layout,
         )
 
     def _take_state(self, state: GuardState) -> None:
@@ -275,6 +280,14 @@ class Guard:
             logger.warning("%s starts with an empty memory after round %d", name_defense(self.defense), state.round)
         self.round, self.seed, self.state = fitting.round, fitting.seed, fitting.defense
         self.models.hashes, self.known_names, self.alerts.streaks = fitting.models, fitting.names, fitting.streaks
+        self.layout, self._loaded = fitting.layout, True
+
+    def _adopt_layout(self, layout: Layout) -> None:
+        """Remember the model's layout; in the first round after loading, refuse or empty a state of another model."""
+        if self._loaded and layout != self.layout:
+            fitting = fit_state(self._collect_state(), self.defense, self.on_other_state, layout)
+            self.state = fitting.defense
+        self.layout, self._loaded = layout, False
 
     def _read_names(self) -> Names:
         """Return the operator's names; a site that gets a new one takes its history along."""

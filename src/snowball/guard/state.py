@@ -14,13 +14,22 @@ from typing import Any, Literal
 from safetensors import SafetensorError
 
 from snowball.defenses import Defense
+from snowball.defenses.base import check_state
 from snowball.errors import RunError
 from snowball.guard.alerts.events import Streaks, read_streaks
 from snowball.guard.audit_log import describe_settings
+from snowball.records.audit import MAX_ROUND
 from snowball.records.files import replace_non_finite, write_bytes
 from snowball.serialization import pack, unpack
+from snowball.updates import Layout
 
 MAX_SHOWN_CHARS = 60
+
+MAX_SEED_BITS = 1024
+"""Longest seed of a state: Python refuses to write integers of thousands of digits as text."""
+
+MAX_COLUMNS = 1 << 53
+"""Largest number of columns of a layout."""
 
 OnOtherState = Literal["refuse", "fresh"]
 """What to do with a state of another defense, or of a later version: refuse it, or start the memory again."""
@@ -40,6 +49,8 @@ class GuardState:
         models: (round, SHA-256) of the last global models, oldest first.
         names: the operator's names of clients, by the framework's ids, that the memory uses.
         streaks: how many rounds in a row each client has been suspect or malformed.
+        layout: of the model that the memory was measured on; None before the first round, and in states of earlier
+            versions, whose memory is checked in the first round.
     """
 
     round: int
@@ -51,20 +62,25 @@ class GuardState:
     models: list[tuple[int, str]] = field(default_factory=list)
     names: Mapping[str, str] = field(default_factory=dict)
     streaks: Streaks = field(default_factory=dict)
+    layout: Layout | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the state as nested dicts and lists of tensors, numbers and strings."""
         models = [list(entry) for entry in self.models]
-        return {**vars(self), "settings": dict(self.settings), "models": models, "names": dict(self.names)}
+        layout = self.layout and {"names": [*self.layout.names], "shapes": [*map(list, self.layout.shapes)]}
+        plain = {"settings": dict(self.settings), "models": models, "names": dict(self.names), "layout": layout}
+        return {**vars(self), **plain}
 
 
 def parse_state(state: Any) -> GuardState:
     """Return a guard's state from plain values; refuse what no guard can have written."""
     found = state if isinstance(state, Mapping) else {}
-    round, seed, defense = (found.get(name) for name in ("round", "seed", "defense"))
+    round: Any = found.get("round")
+    seed: Any = found.get("seed")
+    defense = found.get("defense")
     method, settings, written = found.get("method"), found.get("settings", {}), found.get("version", "")
     models, names = found.get("models", []), found.get("names", {})
-    if type(round) is not int or round < 0 or type(seed) is not int or not isinstance(defense, Mapping | None):
+    if not is_round(round) or not is_seed(seed) or not isinstance(defense, Mapping | None):
         raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
     if not isinstance(method, str | None) or not isinstance(settings, Mapping) or not isinstance(written, str):
         raise RunError("this is not the state of a guard: its defense, settings or version are of another type")
@@ -74,13 +90,52 @@ def parse_state(state: Any) -> GuardState:
         raise RunError("this is not the state of a guard: its names are not texts")
     hashes = [(number, digest) for number, digest in models]
     return GuardState(
-        round, seed, defense, method, settings, written, hashes, names, read_streaks(found.get("streaks"))
+        round,
+        seed,
+        defense,
+        method,
+        settings,
+        written,
+        hashes,
+        names,
+        read_streaks(found.get("streaks")),
+        parse_layout(found.get("layout")),
     )
+
+
+def is_round(value: Any) -> bool:
+    """Whether a value is a number of rounds."""
+    return type(value) is int and 0 <= value <= MAX_ROUND
+
+
+def is_seed(value: Any) -> bool:
+    """Whether a value is an integer that can be a seed."""
+    return type(value) is int and value.bit_length() <= MAX_SEED_BITS
 
 
 def is_model_entry(entry: Any) -> bool:
     """Whether a value is a round and a hash."""
-    return isinstance(entry, list) and len(entry) == 2 and type(entry[0]) is int and isinstance(entry[1], str)
+    return isinstance(entry, list) and len(entry) == 2 and is_round(entry[0]) and isinstance(entry[1], str)
+
+
+def parse_layout(value: Any) -> Layout | None:
+    """Return the layout of a saved state; None if it has none."""
+    if value is None:
+        return None
+    names, shapes = (value.get(part) if isinstance(value, Mapping) else None for part in ("names", "shapes"))
+    if not isinstance(names, list) or not isinstance(shapes, list) or not 0 < len(names) == len(shapes):
+        raise RunError("this is not the state of a guard: its layout is not one shape per name")
+    if not all(isinstance(name, str) for name in names) or not all(map(is_shape, shapes)):
+        raise RunError("this is not the state of a guard: its layout does not consist of names and shapes")
+    layout = Layout(tuple(names), tuple(map(tuple, shapes)))
+    if len(set(names)) != len(names) or not 0 < layout.width <= MAX_COLUMNS:
+        raise RunError("this is not the state of a guard: its layout is not that of a model")
+    return layout
+
+
+def is_shape(value: Any) -> bool:
+    """Whether a value is the shape of a tensor."""
+    return isinstance(value, list) and all(type(size) is int and 0 <= size <= MAX_COLUMNS for size in value)
 
 
 def read_state(path: str | Path) -> GuardState:
@@ -107,9 +162,13 @@ def forget_memory(state: GuardState) -> GuardState:
     return replace(state, defense=None, method=None, settings={}, version=version("snowball-fl"))
 
 
-def fit_state(state: GuardState, defense: Defense, on_other: OnOtherState) -> GuardState:
-    """Return the state for a guard with this defense; refuse or empty that of another, or of a later version."""
-    fault = find_misfit(state, defense)
+def fit_state(state: GuardState, defense: Defense, on_other: OnOtherState, layout: Layout | None = None) -> GuardState:
+    """Return the state for a guard with this defense; refuse or empty one that this guard cannot continue from.
+
+    That is the state of another defense, of a later version, or with a memory that the defense refuses. The memory is
+    checked against the given layout of the model, or against the state's own.
+    """
+    fault = find_misfit(state, defense) or find_damage(state, defense, layout or state.layout)
     if fault is None:
         return state
     if on_other == "fresh":
@@ -129,6 +188,16 @@ def find_misfit(state: GuardState, defense: Defense) -> str | None:
         return f"this state belongs to the defense {str(state.method)[:MAX_SHOWN_CHARS]!r}, this guard's is {own!r}"
     if read_release(state.version) > read_release(version("snowball-fl")):
         return f"this state was written by version {state.version[:MAX_SHOWN_CHARS]!r}, later than this one"
+    return None
+
+
+def find_damage(state: GuardState, defense: Defense, layout: Layout | None) -> str | None:
+    """Say why a defense refuses the memory of a state; None if it does not, or if the model is not known yet."""
+    try:
+        if layout is not None:
+            check_state(defense, state.defense, state.round, layout)
+    except RunError as error:
+        return str(error)
     return None
 
 

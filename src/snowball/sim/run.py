@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.data.preview import make_preview
-from snowball.defenses.base import explain_schedule
+from snowball.defenses.base import StatefulLocalDefense, check_state, explain_schedule
 from snowball.errors import RunError
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.rounds import RoundRecord
@@ -64,6 +64,7 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]
     refuse_other_experiment(folder, federation.experiment)
     state = load_state(path / CHECKPOINT, federation.experiment.rounds, federation.layout)
     state = state or build_first_state(federation)
+    check_memory(path / CHECKPOINT, state, federation)
     on_record = [record["round"] for record in folder.read_rounds()]
     if [number for number in on_record if number <= state.round] != list(range(1, state.round + 1)):
         missing = f"all of rounds 1 to {state.round}, which its {CHECKPOINT} has completed"
@@ -71,6 +72,18 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]
     folder.set_rounds(federation.experiment.rounds)
     folder.truncate(state.round)
     return folder, state
+
+
+def check_memory(checkpoint: Path, state: RunState, federation: Federation) -> None:
+    """Let the defense refuse a checkpoint with a damaged memory of its own or of a client."""
+    defense, dataset = build_defense(federation.experiment), federation.dataset
+    try:
+        check_state(defense, state.defense, state.round, federation.layout)
+        if isinstance(defense, StatefulLocalDefense):
+            for client_state in state.clients.values():
+                defense.check_client_state(client_state, dataset.input_shape, dataset.classes)
+    except RunError as error:
+        raise RunError(f"{checkpoint} cannot be used: {error}") from error
 
 
 def is_finished(path: Path, experiment: Experiment) -> bool:

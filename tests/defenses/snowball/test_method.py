@@ -10,7 +10,7 @@ from snowball.defenses import Context, Snowball, SnowballMinus, VAESettings, Vot
 from snowball.defenses.snowball.gap import find_clusters
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.layers import select_voting_layers
-from snowball.errors import SettingError
+from snowball.errors import RunError, SettingError
 from snowball.records.rounds import CODES
 from snowball.rng import stream
 from snowball.testing import make_toy_round
@@ -289,7 +289,7 @@ def test_bad_settings_are_refused_in_one_sentence(settings: dict[str, Any], said
 
 @pytest.mark.parametrize("kept", [0, 1, -4, "abc", None, [3], 2.5])
 def test_a_state_that_no_election_left_is_refused(kept: Any) -> None:
-    with pytest.raises(SettingError, match="clusters must be 2 or more"):
+    with pytest.raises(RunError, match="lacks the number of clusters that the first round found"):
         Snowball()(make_toy_round(), Context(round=2, state={"clusters": kept}))
 
 

@@ -5,7 +5,9 @@ of all other classes into this one. After that it takes pairs of classes, two ba
 masks are the largest or have grown the most.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from snowball.defenses.flip.inversion import (
     invert_triggers,
     stamp_triggers,
 )
+from snowball.defenses.history import check_numbers, describe_damage
 
 ANY = -1
 """The source class of a universal trigger."""
@@ -105,6 +108,32 @@ class Memory:
         pairs = allowed.nonzero()
         source, target = pairs[torch.randint(len(pairs), (), generator=rng)].tolist()
         return source, target
+
+
+def check_memory(state: State, shape: Sequence[int], classes: int) -> None:
+    """Refuse a state that no task on images of this shape and these classes can have left."""
+    found: Mapping[str, Any] = state if isinstance(state, Mapping) else {}
+    warmed = found.get("warmed")
+    if type(warmed) is not int or not 0 <= warmed <= classes:
+        raise describe_damage(f"the universal triggers of a client are not those of up to {classes} classes")
+    for name in ("sizes", "priorities"):
+        if not is_tensor(found.get(name), (classes, classes), torch.float32):
+            raise describe_damage(f"its {name} of a client's masks are not {classes} by {classes} numbers")
+        check_numbers([found[name].flatten()])
+    ways: list[Way] = found["ways"].tolist() if is_tensor(found.get("ways"), (None, 2), torch.int64) else [(ANY, ANY)]
+    if any(not ANY <= source < classes or not 0 <= target < classes for source, target in ways):
+        raise describe_damage("a client's triggers do not lead from class to class")
+    count, (channels, *pixels) = len(ways), shape
+    if not is_tensor(found.get("triggers"), (count, 1 + channels, *pixels) if count else (0,), torch.uint8):
+        raise describe_damage(f"a client's triggers are not {count} bytes per pixel of such images")
+
+
+def is_tensor(value: Any, shape: Sequence[int | None], dtype: torch.dtype) -> bool:
+    """Return whether a value is a tensor in memory of a type and a shape, in which None stands for any length."""
+    if not isinstance(value, Tensor) or value.dtype != dtype or value.ndim != len(shape):
+        return False
+    fits = all(wanted is None or length == wanted for length, wanted in zip(value.shape, shape, strict=True))
+    return fits and value.layout == torch.strided and value.device.type == "cpu"
 
 
 @dataclass(eq=False)

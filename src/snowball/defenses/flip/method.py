@@ -12,7 +12,7 @@ which a task has no batches left are searched for in the client's next task. Amo
 In a search both ways, each way's loss is a mean over its images, not a sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil, inf
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import REJECTED, ClientTask, Context, State, Verdict, require
-from snowball.defenses.flip.hardening import Hardening
+from snowball.defenses.flip.hardening import Hardening, check_memory
 from snowball.defenses.flip.inversion import InversionSettings, check_rate
 from snowball.defenses.ops import average_equally, elect_everyone
 from snowball.errors import SettingError
@@ -78,6 +78,10 @@ class FLIP:
         for batch in islice(self._batches(task), batches):
             hardening.train(batch)
         return hardening.memory.state()
+
+    def check_client_state(self, state: State, shape: Sequence[int], classes: int) -> None:
+        """Refuse a state that is not a client's knowledge of triggers on such images."""
+        check_memory(state, shape, classes)
 
     def predict(self, inputs: Tensor, context: Context) -> Tensor:
         """Return the likeliest labels of raw samples; reject samples whose label is not likely enough."""

@@ -17,7 +17,8 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from snowball.defenses.base import Context, Verdict
+from snowball.defenses.base import Context, State, Verdict
+from snowball.defenses.history import describe_damage
 from snowball.defenses.ops import average_by_examples, count_ties, elect_everyone, elect_highest
 from snowball.defenses.snowball.bottom_up import Ballots, count_ballots
 from snowball.defenses.snowball.gap import GapRule, find_clusters
@@ -27,7 +28,7 @@ from snowball.defenses.snowball.top_down import Growth, grow_elected
 from snowball.defenses.snowball.vae import VAESettings
 from snowball.errors import SettingError
 from snowball.records.rounds import CODES
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 LEAST_VOTERS = 4
 LEAST_CLUSTERS = 3
@@ -35,6 +36,9 @@ LEAST_CLUSTERS = 3
 
 UNKNOWN_ROUNDS = 100
 """Number of rounds that a share of rounds refers to if the real number is unknown."""
+
+MAX_CLUSTERS = 10**6
+"""Largest number of clusters in a state."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,16 @@ class SnowballMinus:
             if self.clusters >= len(updates):
                 raise SettingError(f"{self.clusters} clusters need over {self.clusters} updates, got {len(updates)}")
             return self.clusters
-        if context.state and "clusters" in context.state:
-            check_clusters(context.state["clusters"])
-            return int(context.state["clusters"])
+        if context.state:
+            return read_clusters(context.state)
         least, most = (min(number, limit_clusters(updates)) for number in (self.gap_from, self.gap_to))
         streams = {layer: context.stream("gap", layer) for layer in layers}
         found = [find_clusters(updates, layer, least, most, streams[layer], self.gap_rule) for layer in layers]
         return round(sum(found) / len(found))
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Refuse a state without a number of clusters."""
+        read_clusters(state)
 
     def _grow(
         self, updates: Updates, layers: tuple[str, ...], selectees: Tensor, votes: Tensor, context: Context
@@ -169,6 +176,14 @@ class Snowball(SnowballMinus):
         if isinstance(self.grow_after, int):
             return self.grow_after
         return self.grow_after * (context.rounds or UNKNOWN_ROUNDS)
+
+
+def read_clusters(state: State) -> int:
+    """Return the number of clusters that the first round found; refuse anything else."""
+    clusters = state.get("clusters")
+    if type(clusters) is not int or not 2 <= clusters <= MAX_CLUSTERS:
+        raise describe_damage("it lacks the number of clusters that the first round found")
+    return clusters
 
 
 def check_clusters(clusters: object) -> None:

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.base import Context, State
-from snowball.defenses.history import Entries, Entry, describe_damage, is_row, keep_recent, read_entries
+from snowball.defenses.history import (
+    Entries,
+    Entry,
+    check_numbers,
+    describe_damage,
+    is_row,
+    keep_recent,
+    read_entries,
+)
 from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT
 from snowball.defenses.snowball_plus.evidence import (
     MIN_CLASSES,
@@ -61,7 +69,7 @@ def read_memory(context: Context, layout: Layout) -> Memory:
     if crowds is not None and not (classes >= MIN_CLASSES and is_row(crowds, classes)):
         raise describe_damage(f"its record of crowds is not {classes} numbers")
     if type(charges) is not int or not 0 <= charges <= context.round:
-        raise describe_damage(f"it cannot have accused anybody in {str(charges)[:20]!r} of {context.round} rounds")
+        raise describe_damage(f"the number of rounds in which it accused somebody is not one up to {context.round}")
     hidden = find_hidden_layers(layout)
     widths = {name: layout.columns[name].stop - layout.columns[name].start for name in hidden}
     directions = read_layers(state, "directions", widths)
@@ -73,6 +81,14 @@ def read_memory(context: Context, layout: Layout) -> Memory:
     inputs = read_layers(state, "inputs", shared)
     recalled = Recalled(directions, inputs) if directions and inputs else None
     return Memory(crowds, positions, recalled, charges, read_entries(state, "traits", TRAITS, context.round))
+
+
+def check_memory(memory: Memory) -> None:
+    """Refuse a memory that holds numbers that are not finite."""
+    rows = [memory.crowds, memory.positions, *(entry["traits"] for entry in memory.clients.values())]
+    if memory.recalled:
+        rows += [*memory.recalled.directions.values(), *memory.recalled.inputs.values()]
+    check_numbers(row for row in rows if row is not None)
 
 
 def read_layers(state: State, kind: str, widths: Mapping[str, int]) -> Mapping[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from snowball.defenses.base import Context, Verdict
+from snowball.defenses.base import Context, State, Verdict
 from snowball.defenses.history import MAX_REMEMBERED_CLIENTS, check_bounds
 from snowball.defenses.ops import compute_clip_factors, elect_everyone
 from snowball.defenses.snowball_plus.ballots import (
@@ -50,6 +50,7 @@ from snowball.defenses.snowball_plus.few import (
 from snowball.defenses.snowball_plus.joint import Judgement, judge_together
 from snowball.defenses.snowball_plus.memory import (
     Memory,
+    check_memory,
     read_memory,
     read_traits,
     recall_suspects,
@@ -58,7 +59,7 @@ from snowball.defenses.snowball_plus.memory import (
     write_memory,
 )
 from snowball.errors import SettingError
-from snowball.updates import Updates
+from snowball.updates import Layout, Updates
 
 MIN_ROWS = 4
 """With fewer updates, nobody can be told apart from the others."""
@@ -131,6 +132,10 @@ class SnowballPlus:
         facts |= {} if shares is None else {"shares": shares}
         facts |= {"clarity": max(1.0, clarity) if charges else min(clarity, MAX_UNCHARGED_CLARITY)}
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember), accused)
+
+    def check_state(self, state: State, round: int, layout: Layout) -> None:
+        """Refuse a state that is not the memory of such a federation."""
+        check_memory(read_memory(Context(round=max(1, round), state=state), layout))
 
     def _hold_ballots(self, evidence: Evidence, memory: Memory, signals: Signals, traits: Tensor) -> list[Charge]:
         """Return all charges by independent ballots; if there are none, the first charge by another ballot."""
