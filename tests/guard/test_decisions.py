@@ -152,7 +152,7 @@ def test_an_allowed_site_is_averaged_by_its_examples(file: Path, replies: list[R
 
 def test_an_allowed_site_is_no_longer_than_the_median_of_the_elected(file: Path) -> None:
     model = {"weight": torch.zeros(2, 2)}
-    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2)}) for number in range(4)]
+    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2) * (1 + number * 2**-23)}) for number in range(4)]
     far = Reply("site-9", 10, {"weight": -100 * torch.eye(2)})
     write_decisions(file, ("site-9", "allow", None))
     judgement = Guard(leave_out("site-9"), decisions=file)(model, [*replies, far])
@@ -181,7 +181,7 @@ def test_the_shares_in_the_audit_are_those_of_the_average(file: Path) -> None:
 
 def test_an_allowed_site_has_no_larger_share_than_any_other(file: Path) -> None:
     model = {"weight": torch.zeros(2, 2)}
-    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2)}) for number in range(4)]
+    replies = [Reply(f"site-{number}", 10, {"weight": torch.eye(2) * (1 + number * 2**-23)}) for number in range(4)]
     large = Reply("site-9", 900, {"weight": -torch.eye(2)})
     write_decisions(file, ("site-9", "allow", None))
     judgement = Guard(state_shares("site-9"), decisions=file, max_share=0.3)(model, [*replies, large])

@@ -205,7 +205,7 @@ def test_nobody_to_judge_keeps_the_model(caplog: pytest.LogCaptureFixture) -> No
 
 def test_valid_replies_whose_average_overflows_keep_the_model() -> None:
     model = {"weight": torch.full((2, 2), 6e4, dtype=torch.float16)}
-    answers = [Reply(str(each), 1, {"weight": model["weight"] + 96}) for each in range(3)]
+    answers = [Reply(str(each), 1, {"weight": model["weight"] + 96 + 32 * each}) for each in range(3)]
     twice = ChangedFedAvg(lambda verdict: replace(verdict, delta=verdict.delta + 9e4))
     assert "the average holds NaN or infinite" in Guard(twice)(model, answers).entry["reason"]
 

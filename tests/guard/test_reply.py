@@ -52,6 +52,7 @@ def test_hostile_example_counts_are_dropped(count: Any) -> None:
 
 def test_every_reason_has_a_case_here() -> None:
     of_clients = {"duplicate", "not-asked", "identity", "denied"}  # the last two: test_names.py, test_decisions.py
+    of_clients |= {"copy", "no-length"}  # test_seats.py
     assert set(REASONS) == {reason for reason, _ in HOSTILE_TENSORS.values()} | {"examples"} | of_clients
 
 

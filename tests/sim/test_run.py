@@ -204,7 +204,7 @@ def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExpe
 
 
 def test_a_checkpoint_with_a_damaged_memory_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
-    experiment = tiny(defense={"name": "foolsgold"})
+    experiment = tiny("rounds=2", "defense.name=foolsgold")
     stop_after(1, experiment, tmp_path)
     layout = Federation.build(experiment).layout
     state = load_state(tmp_path / "checkpoint", experiment.rounds, layout)

@@ -48,6 +48,7 @@ from snowball.guard.model_history import ModelHistory
 from snowball.guard.names import Names, find_renames, parse_names
 from snowball.guard.overrides import apply_decisions, average_everybody
 from snowball.guard.reply import Reply, ValidReply
+from snowball.guard.seats import drop_seatless
 from snowball.guard.state import (
     GuardState,
     OnOtherState,
@@ -63,6 +64,7 @@ from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
 from snowball.records.audit import AuditEntry, Decision, JudgedRound
 from snowball.records.files import explain_os_errors
+from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
 from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
 
@@ -212,7 +214,8 @@ class Guard:
         )
         unjudged = [name for name in base if name not in layout.columns and base[name].is_floating_point()]
         valid, invalid = validate_replies(admitted.replies, base, admitted.asked, self.max_examples, unjudged)
-        entry = self._open_entry(base, admitted, [reply.client for reply in valid], invalid)
+        valid, seatless = drop_seatless(valid, base, layout.names, self._draw_lot)
+        entry = self._open_entry(base, admitted, [reply.client for reply in valid], [*invalid, *seatless])
         judgement = self._judge_or_keep(base, layout, valid, admitted, entry)
         entry["seconds"] = round(perf_counter() - started, 3)
         averaged = tuple(admitted.ids[client] for client in judgement.averaged)
@@ -298,6 +301,10 @@ class Guard:
         self.state = rename_clients(self.state, renames)
         self.alerts.streaks = rename_streaks(self.alerts.streaks, renames)
         return self.known_names
+
+    def _draw_lot(self, client: str) -> int:
+        """Return the lot of a client in this round, as the defense's context draws it."""
+        return derive(self.seed, "lot", "round", self.round, client)
 
     def _open_entry(
         self, base: Tensors, admitted: Admitted, valid: Sequence[str], invalid: Sequence[Dropped]

@@ -106,6 +106,8 @@ REASONS = {
     "range": "a counter jumps too far, a variance is negative, or a statistic is far off",
     "norm": "the update is far too long",
     "examples": "the number of examples is impossible or above the bound",
+    "no-length": "the update is zero, or negligible beside the others: the client did not train",
+    "copy": "the update equals that of another client, and counts as one with it",
 }
 """The reasons for dropping a reply."""
 
