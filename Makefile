@@ -8,7 +8,7 @@ WHEEL := build/wheel
 # One thread per process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all test-flower test-nvflare test-wheel check fmt bench docs
+.PHONY: setup demo test test-all test-flower test-nvflare test-wheel check mutants fmt bench docs
 
 setup: $(INSTALLED)
 
@@ -67,6 +67,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Small changes of the core files, one at a time: their tests must catch nine in ten.
+mutants: setup
+	$(BIN)/python scripts/mutants.py
 
 fmt: setup
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snowball.defenses import FedAvg
 from snowball.guard import REASONS, Guard, Reply
-from snowball.guard.reply import MAX_DETAIL_CHARS
+from snowball.guard.reply import MAX_DETAIL_CHARS, InvalidReply, check_numbers
 from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
@@ -196,3 +196,11 @@ def test_two_thousand_malformed_replies_neither_raise_nor_reach_the_average() ->
     COUNTED["replies"] = 0
     check_malformed_replies()
     assert COUNTED["replies"] >= 2000
+
+
+def test_a_counter_may_move_by_two_to_the_31_and_no_more() -> None:
+    own = torch.tensor(5)
+    assert check_numbers("steps", own + (1 << 31), own) == 0
+    assert check_numbers("steps", own - (1 << 31), own) == 0
+    with pytest.raises(InvalidReply):
+        check_numbers("steps", own + (1 << 31) + 1, own)

@@ -116,3 +116,10 @@ def test_a_layer_without_variance_decides_nothing(worked: Any) -> None:
     ballots = count_ballots(Updates.from_layers({"flat": flat, "varied": varied}), ("flat", "varied"), 4)
     assert ballots.votes["flat"].tolist() == [10.0] * 10
     assert ballots.totals.isfinite().all()
+
+
+def test_totals_are_rounded_so_that_equal_ones_tie() -> None:
+    rows = torch.randn(12, 1, 6, generator=torch.Generator().manual_seed(5))
+    ballots = count_ballots(Updates.from_layers({"w": rows}), ("w",), clusters=3)
+    assert ballots.totals.tolist() == [round(total, 9) for total in ballots.votes["w"].tolist()]
+    assert not torch.equal(ballots.totals, ballots.votes["w"])
