@@ -1,5 +1,7 @@
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ from torch import Tensor
 
 from snowball.rng import stream
 from snowball.updates import Layout, Updates
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 LAYOUT = Layout(
     ("conv.weight", "conv.bias", "hidden.weight", "last.weight", "last.bias"),
