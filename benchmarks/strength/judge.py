@@ -42,11 +42,11 @@ from benchmarks.strength.worlds import (
 )
 from snowball.errors import SnowballError
 from snowball.records.files import write_bytes
+from snowball.records.lock import exclusive_lock
 from snowball.records.run import RunFolder
 from snowball.sim.run import is_finished
 from snowball.sweeps.executors.local import LocalExecutor
 from snowball.sweeps.grid import PlannedRun, name_run
-from snowball.sweeps.lock import exclusive_lock
 
 AT_A_TIME = 2
 """Runs side by side, one core each."""
@@ -138,7 +138,7 @@ def judge_defenses(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         return 0
     faults: dict[str, str] = {}
-    with exclusive_lock(folder):
+    with exclusive_lock(folder, "sweep"):
         try:
             faults = run_all(planned, waiting, folder)
         except KeyboardInterrupt:

@@ -106,6 +106,22 @@ def test_stopped_from_the_keyboard(tmp_path: Path, expected: list[dict[str, Any]
     assert timeless(tmp_path) == expected
 
 
+@pytest.mark.slow
+def test_of_two_runs_in_a_folder_the_second_is_refused(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
+    first = start(tmp_path, "--engine", "serial")
+    wait_until(lambda: rounds_done(tmp_path) >= 1)
+    os.kill(first.pid, signal.SIGSTOP)  # so that it does not end while the second waits
+    for option in ("--overwrite", "--resume"):
+        second = start(tmp_path, "--engine", "serial", option)
+        _, errors = second.communicate(timeout=PATIENCE)
+        assert second.returncode == 2
+        assert errors.startswith(f"snowball: another run (process {first.pid} on ")
+        assert errors.count("\n") == 1
+    os.kill(first.pid, signal.SIGCONT)
+    assert first.wait(PATIENCE) == 0
+    assert timeless(tmp_path) == expected
+
+
 def test_a_worker_killed(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
     process = start(tmp_path, "--workers", "1")
     wait_until(lambda: rounds_done(tmp_path) >= 1)

@@ -1,5 +1,8 @@
 import json
+import os
+import re
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from snowball.errors import RunError, SettingError
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.files import read_json, write_json
+from snowball.records.lock import LOCK_FILE
 from snowball.records.run import RunFolder
 from snowball.records.run_names import ADDED_SETTINGS, hash_settings
 from snowball.settings import flatten_settings
@@ -66,6 +70,23 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
     assert not is_finished(tmp_path / "stopped", experiment)
     assert [record["round"] for record in run_experiment(experiment, tmp_path / "stopped", resume=True)] == [3]
     assert read_records(tmp_path / "stopped") == read_records(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_second_run_in_a_folder_is_refused_and_changes_nothing(
+    tiny: MakeExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
+) -> None:
+    monkeypatch.setattr("snowball.records.lock.TIMEOUT_SECONDS", 0.0)
+    experiment = tiny("rounds=3")
+    list(run_experiment(experiment, tmp_path / "whole"))
+    first = run_experiment(experiment, tmp_path / "shared")
+    next(first)
+    holder = rf"another run \(process {os.getpid()} on {re.escape(socket.gethostname())}, since 20.+\)"
+    with pytest.raises(RunError, match=f"^{holder} is using {tmp_path / 'shared'}: wait until it ends, or choose"):
+        list(run_experiment(experiment, tmp_path / "shared", **options))
+    list(first)
+    assert read_records(tmp_path / "shared") == read_records(tmp_path / "whole")
+    assert len(list(run_experiment(experiment, tmp_path / "shared", overwrite=True))) == 3
 
 
 @pytest.mark.parametrize("defense", ["fldetector", "foolsgold"])
@@ -191,7 +212,7 @@ def test_a_run_that_lost_rounds_is_not_resumed(
 
 
 def read_files(path: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != LOCK_FILE}
 
 
 def test_a_checkpoint_of_another_model_leaves_the_folder_as_it_is(tiny: MakeExperiment, tmp_path: Path) -> None:
@@ -268,5 +289,5 @@ def test_flat_names_nested_settings() -> None:
 def test_nothing_of_a_run_is_a_pickle(tiny: MakeExperiment, tmp_path: Path) -> None:
     list(run_experiment(tiny("rounds=1"), tmp_path))
     files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
-    assert files == {"run.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"}
+    assert files == {LOCK_FILE, "run.json", "rounds.jsonl", "summary.json", "checkpoint/state.safetensors"}
     json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,12 +9,12 @@ import pytest
 from tiny_grids import FINE, block
 
 from snowball.errors import RunError
+from snowball.records import lock
+from snowball.records.lock import exclusive_lock, shared_lock
 from snowball.records.sweep import read_manifest
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.run import run_experiment
-from snowball.sweeps import lock
 from snowball.sweeps.grid import Grid, PlannedRun, read_grid
-from snowball.sweeps.lock import exclusive_lock, shared_lock
 from snowball.sweeps.progress import Estimate
 from snowball.sweeps.sweep import JobEvent, describe_failure, prepare_sweep, run_sweep
 
@@ -161,34 +162,39 @@ def test_a_fault_nobody_foresaw_is_one_line_with_its_kind() -> None:
 
 def test_two_sweeps_in_a_folder_are_one_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "TIMEOUT_SECONDS", 0.0)
-    with exclusive_lock(tmp_path):
+    with exclusive_lock(tmp_path, "sweep"):
         with (
-            pytest.raises(RunError, match=f"^another sweep is using {tmp_path}: wait until it ends"),
-            exclusive_lock(tmp_path),
+            pytest.raises(
+                RunError, match=rf"^another sweep \(process {os.getpid()} on .+, since .+\) is using {tmp_path}: wait"
+            ),
+            exclusive_lock(tmp_path, "sweep"),
         ):
             pass
-        with exclusive_lock(tmp_path / "elsewhere"):
+        with exclusive_lock(tmp_path / "elsewhere", "sweep"):
             pass
-    with exclusive_lock(tmp_path):
+    with exclusive_lock(tmp_path, "sweep"):
         pass
 
 
 def test_a_run_that_outlives_its_sweep_keeps_the_next_one_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "TIMEOUT_SECONDS", 0.0)
     with ExitStack() as stack:
-        with exclusive_lock(tmp_path):
+        with exclusive_lock(tmp_path, "sweep"):
             for _ in range(2):
                 stack.enter_context(shared_lock(tmp_path))
-        with pytest.raises(RunError, match="another sweep is using"), exclusive_lock(tmp_path):
+        with (
+            pytest.raises(RunError, match=r"^another (sweep .+|run or sweep) is using"),
+            exclusive_lock(tmp_path, "sweep"),
+        ):
             pass
-    with exclusive_lock(tmp_path):
+    with exclusive_lock(tmp_path, "sweep"):
         pass
 
 
 def test_a_run_does_not_begin_in_a_folder_that_another_sweep_has_taken(tmp_path: Path) -> None:
     with lock.open_lock(tmp_path) as file, ExitStack() as stack:
         assert lock.try_lock(file, lock.fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another sweep is using"):
+        with pytest.raises(RunError, match=r"^another (sweep .+|run or sweep) is using"):
             stack.enter_context(shared_lock(tmp_path))
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 from tiny_grids import FINE, IMPOSSIBLE, REFUSED, block
 
+from snowball.records.lock import LOCK_FILE, exclusive_lock
 from snowball.records.run import RunFolder
 from snowball.sim.engines.forkserver import start_forkserver
 from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.executors.local import LocalExecutor, leave_with_parent, start_job
 from snowball.sweeps.grid import PlannedRun, read_grid
-from snowball.sweeps.lock import LOCK_FILE, exclusive_lock
 
 TITLE = "# Some runs of seconds\n"
 SEEDS = FINE + "seed = [1, 2]\n"
@@ -306,9 +307,10 @@ def test_a_second_sweep_into_the_same_folder_is_refused(
     fine: Path, tmp_path: Path, begin: Callable[..., subprocess.Popen[str]]
 ) -> None:
     out = tmp_path / "out"
-    with exclusive_lock(out):
+    with exclusive_lock(out, "sweep"):
         second = begin(fine, out)
         _, errors = second.communicate(timeout=TIMEOUT_SECONDS)
     assert second.returncode == 2
-    assert errors == f"snowball: another sweep is using {out}: wait until it ends, or choose another folder\n"
+    assert errors.startswith(f"snowball: another sweep (process {os.getpid()} on {socket.gethostname()}, since ")
+    assert errors.endswith(f") is using {out}: wait until it ends, or choose another folder\n")
     assert [file.name for file in out.iterdir()] == [LOCK_FILE]

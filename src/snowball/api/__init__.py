@@ -12,6 +12,7 @@ from snowball.api.result import RunResult
 from snowball.data.own import OwnData, Samples
 from snowball.errors import SettingError
 from snowball.models.own import OwnModel
+from snowball.records.lock import exclusive_lock
 from snowball.records.rounds import RoundRecord
 from snowball.rehearsal.plan import plan_rehearsal
 from snowball.rehearsal.settings import read_federation
@@ -29,7 +30,6 @@ from snowball.sim.run import is_finished, run_experiment
 from snowball.sweeps.executors.local import LocalExecutor
 from snowball.sweeps.executors.serial import SerialExecutor
 from snowball.sweeps.grid import Grid, build_grid, name_run, read_grid
-from snowball.sweeps.lock import exclusive_lock
 from snowball.sweeps.progress import Estimate
 from snowball.sweeps.sweep import Executor, prepare_sweep, run_sweep
 from snowball.trackers import build_trackers
@@ -175,7 +175,7 @@ def rehearse(
 
 def execute_grid(grid: Grid, folder: Path, execute: Executor, retry: bool, progress: bool) -> dict[str, str]:
     """Execute what a folder lacks of a grid, and return one sentence per run that failed, by name."""
-    with exclusive_lock(folder):
+    with exclusive_lock(folder, "sweep"):
         plan = prepare_sweep(grid, folder, retry)
         failed = {each.name: plan.failed[each.name] for each in plan.skipped}
         estimate = Estimate(plan.waiting)

@@ -114,11 +114,11 @@ def plan_from(source: Path | None, changes: dict[str, Any], assignments: list[st
 def run_to_result(rehearsal: "Rehearsal", folder: Path, execute: "Executor", retry: bool) -> "RehearsalResult":
     """Say what will run and for how long, run it, and judge it."""
     from snowball.api.rehearsal import judge_rehearsal
-    from snowball.sweeps.lock import exclusive_lock
+    from snowball.records.lock import exclusive_lock
     from snowball.sweeps.sweep import prepare_sweep
 
     typer.echo(describe_sites(rehearsal))
-    with exclusive_lock(folder), handle_sigterm():
+    with exclusive_lock(folder, "sweep"), handle_sigterm():
         plan = prepare_sweep(rehearsal.grid, folder, retry)
         typer.echo(describe_work(plan, rehearsal, execute.jobs, folder))
         try:

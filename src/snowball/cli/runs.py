@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -136,7 +137,8 @@ def run_to_end(
     continues = resume and not overwrite
     rounds = run_experiment(experiment, folder, engine, continues, overwrite, trackers=trackers)
     try:
-        show_progress(rounds, experiment.rounds)
+        with closing(rounds):
+            show_progress(rounds, experiment.rounds)
     except KeyboardInterrupt:
         if not holds_run(folder):
             raise  # nothing to resume

@@ -41,13 +41,13 @@ def sweep_grid(
     Finished runs are skipped and interrupted ones continue.
     """
     execute = choose_executor(engine, jobs, address)
+    from snowball.records.lock import exclusive_lock
     from snowball.sweeps.grid import read_grid
-    from snowball.sweeps.lock import exclusive_lock
     from snowball.sweeps.sweep import prepare_sweep
 
     chosen = read_grid(source)
     refuse_unshowable(chosen, out)
-    with exclusive_lock(out), handle_sigterm():
+    with exclusive_lock(out, "sweep"), handle_sigterm():
         plan = prepare_sweep(chosen, out, retry)
         skipped = f", {len(plan.skipped)} failed before (--retry runs them again)" if plan.skipped else ""
         typer.echo(f"{chosen.title}: {len(plan.done)} runs are done{skipped}, {len(plan.waiting)} to do")

@@ -14,6 +14,7 @@ from snowball.data.preview import make_preview
 from snowball.defenses.base import StatefulLocalDefense, check_state, explain_schedule
 from snowball.errors import RunError
 from snowball.records.checkpoint import RunState, load_state, save_state
+from snowball.records.lock import exclusive_lock
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
 from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings, hash_settings
@@ -37,24 +38,27 @@ def run_experiment(
 ) -> Generator[RoundRecord]:
     """Simulate into a folder; each record is yielded once it and the checkpoint of its round are on disk.
 
-    Trackers, by name, get each record at the same time.
+    Trackers, by name, get each record at the same time. The folder is locked until the last record, or until the
+    generator is closed.
     """
     federation = Federation.build(experiment)
-    resumes = resume and (path / RUN).exists()
-    folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
-    with track_run(trackers or {}, folder) as tracked:
-        with closing(simulate(federation, engine, state, observe)) as rounds:
-            for record in rounds:
-                folder.append(record)
-                save_state(state, folder.path / CHECKPOINT)
-                tracked.log(record)
-                yield record
-        folder.write_summary()
+    if not (resume and (path / RUN).exists()):
+        rehearse_round(federation)  # refuses impossible settings before there is a folder
+    with exclusive_lock(path, "run"):
+        resumes = resume and (path / RUN).exists()
+        folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
+        with track_run(trackers or {}, folder) as tracked:
+            with closing(simulate(federation, engine, state, observe)) as rounds:
+                for record in rounds:
+                    folder.append(record)
+                    save_state(state, folder.path / CHECKPOINT)
+                    tracked.log(record)
+                    yield record
+            folder.write_summary()
 
 
 def create_run(path: Path, federation: Federation, overwrite: bool) -> tuple[RunFolder, RunState]:
-    """Create the folder of a new run; the rehearsal refuses impossible settings before there is a folder."""
-    rehearse_round(federation)
+    """Create the folder of a new run."""
     return RunFolder.create(path, describe_run(federation), overwrite), build_first_state(federation)
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from snowball.errors import RunError, SnowballError
+from snowball.records.lock import shared_lock
 from snowball.settings import Settings
 from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.engines.worker import STOP_SECONDS
 from snowball.sim.experiment import Experiment
 from snowball.sim.run import run_experiment
 from snowball.sweeps.grid import PlannedRun
-from snowball.sweeps.lock import shared_lock
 from snowball.sweeps.sweep import JobEvent, describe_failure
 
 
