@@ -18,7 +18,7 @@ Runs = Mapping[tuple[str, int], Run]
 
 
 def tabulate_attacked_cells() -> str:
-    """Tabulate attacked federations whose backdoor FedAvg learns: last-round accuracies, and the updates left out."""
+    """Tabulate attacked federations whose backdoor FedAvg learns: last-round accuracies, and who is left out."""
     chosen = {
         cell: count_seeds(runs)
         for cell, runs in read_cells().items()
@@ -30,7 +30,7 @@ def tabulate_attacked_cells() -> str:
         [*cell, *format_attacked(runs, others), *map(format_share, tell_cost(runs))] for cell, runs in chosen.items()
     ]
     named = ("FedAvg's backdoor", "Ideal's", *(["Snowball's"] if published else []))
-    heads = ("backdoor", "infected averaged", "main lost", "honest left out")
+    heads = ("backdoor", "infected averaged", "main lost", "honest left out", "unluckiest client")
     return format_table(("world", "attack", "seeds", *named, *heads), rows)
 
 
@@ -136,7 +136,8 @@ def format_attacked(runs: Runs, others: Sequence[str]) -> list[str]:
 
 def tell_cost(runs: Runs) -> list[float | None]:
     """Return the share of infected updates that the defense averages, and its cost."""
-    return [mean_share(runs, "infected_elected"), measure_lost_main(runs), mean_share(runs, "honest_left_out")]
+    left_out = mean_share(runs, "honest_left_out")
+    return [mean_share(runs, "infected_elected"), measure_lost_main(runs), left_out, measure_unluckiest(runs)]
 
 
 def mean_backdoor(runs: Runs, defense: str) -> float | None:
@@ -153,6 +154,11 @@ def measure_lost_main(runs: Runs) -> float | None:
 def mean_share(runs: Runs, share: str) -> float | None:
     """Return the mean of a share of updates over the defense's runs."""
     return mean_known([run[share] for (name, _), run in runs.items() if name == DEFENSE])
+
+
+def measure_unluckiest(runs: Runs) -> float | None:
+    """Return the mean over runs of the highest share of its rounds from which one honest client was left out."""
+    return mean_known([run["clients"]["most_share"] for (name, _), run in runs.items() if name == DEFENSE])
 
 
 def mean_known(values: Sequence[Any]) -> float | None:

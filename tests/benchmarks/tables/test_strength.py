@@ -11,7 +11,7 @@ def make_run(defense: str, backdoor: float | None, seed: int = 11, **changed: An
     numbers = {"main_accuracy": 0.9 if defense == "fedavg" else 0.88, "backdoor_accuracy": backdoor}
     where = {"world": "mnist-a0.5-m30", "attack": "cba", "defense": defense, "seed": seed}
     shares = {"honest_left_out": 0.0, "infected_elected": 1.0 if defense == "fedavg" else 0.25}
-    return {**where, "last": numbers, **shares, **changed}
+    return {**where, "last": numbers, **shares, "clients": {"most_share": seed / 100}, **changed}
 
 
 RUNS = [
@@ -41,7 +41,7 @@ def read_lines(table: str) -> list[list[str]]:
 
 
 def test_attacked_cells_are_means_over_the_seeds_that_count() -> None:
-    cells = ["2", "99.0", "1.0", "3.0", "25.0", "2.0", "0.0"]
+    cells = ["2", "99.0", "1.0", "3.0", "25.0", "2.0", "0.0", "11.5"]
     assert read_lines(strength.tabulate_attacked_cells()) == [["mnist-a0.5-m30", "cba", *cells]]
     assert "Snowball's" not in strength.tabulate_attacked_cells()
 
@@ -58,8 +58,8 @@ def test_snowball_has_a_column_where_it_was_run_at_all(monkeypatch: pytest.Monke
     table = strength.tabulate_attacked_cells()
     assert "| FedAvg's backdoor | Ideal's | Snowball's | backdoor | infected averaged | main lost |" in table
     assert read_lines(table) == [
-        ["mnist-a0.5-m30", "cba", "2", "99.0", "1.0", "60.0", "3.0", "25.0", "2.0", "0.0"],
-        ["mnist-a0.5-m30", "blended", "1", "99.0", "", "", "2.0", "25.0", "2.0", "0.0"],
+        ["mnist-a0.5-m30", "cba", "2", "99.0", "1.0", "60.0", "3.0", "25.0", "2.0", "0.0", "11.5"],
+        ["mnist-a0.5-m30", "blended", "1", "99.0", "", "", "2.0", "25.0", "2.0", "0.0", "11.0"],
     ]
 
 
