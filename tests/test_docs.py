@@ -27,7 +27,7 @@ EXAMPLES = [
     if page.parent != ROOT
     and not page.name.startswith(("add-", "python", "tutorial"))  # which are followed to the letter
     for number, code in enumerate(read_code(page))
-    if (page.name, number) != ("own-data.md", 0)  # its own test compares what it prints
+    if (page.name, number) not in (("own-data.md", 0), ("audit.md", 1))  # they have tests of their own
 ]
 
 

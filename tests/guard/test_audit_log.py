@@ -134,6 +134,7 @@ def make_entry(**changes: Any) -> dict[str, Any]:
         "mode": "enforce", "outcome": "aggregated", "reason": None, "asked": None, "answered": [], "silent": [],
         "dropped": [], "elected": [], "left_out": [], "suspects": [], "clarity": None, "averaged": [], "shares": {},
         "decisions": [], "ids": {}, "facts": {}, "seconds": 0.5, "model_before": "", "model_after": "",
+        "previous": None, "signature": None,
     }  # fmt: skip
     return whole | changes
 
@@ -174,6 +175,8 @@ BAD: dict[str, list[Any]] = {
     "seconds": ["1", True],
     "model_before": [None],
     "model_after": [5],
+    "previous": [5, "0" * 63, "G" * 64, "A" * 64],
+    "signature": [5, "0" * 64, "F" * 128],
 }
 
 

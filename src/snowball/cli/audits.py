@@ -1,4 +1,4 @@
-"""The command `audit`: shows a guard's audit log."""
+"""The command `audit`: shows a guard's audit log, and checks that it is unchanged."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from snowball.cli.application import (
     free_standard_output,
     is_standard_output,
 )
-from snowball.errors import SettingError
+from snowball.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from snowball.report import Audit
@@ -44,11 +44,28 @@ def inspect_audit(
     ] = None,
     html: Html = None,
     as_json: Json = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Say whether the audit is unchanged, or which line was changed first.")
+    ] = False,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="With --verify: a public key that may have signed (PEM); can be repeated."),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --verify: the guard's state, which knows the last line.")
+    ] = None,
 ) -> None:
     """Show which clients are suspect, whom a guard left out, and why."""
     from snowball.records.audit import read_audit
     from snowball.report import Audit, write_audit
 
+    if verify:
+        if html or any(view is not None for view in (client, round, since)):
+            raise SettingError("--verify cannot be used with --client, --round, --since or --html")
+        show_verification(file, key or [], state, as_json)
+        return
+    if key or state:
+        raise SettingError("--key and --state need --verify")
     if round is not None and (client is None or since is not None):
         raise SettingError("--round needs --client, and cannot be used with --since")
     found = Audit(read_audit(file))
@@ -132,3 +149,29 @@ def show_contributions(audit: "Audit", since: int, text: str | None, as_json: bo
     typer.echo(write_rollback(rollback, client.label, since) if client and rollback else write_start(rounds))
     for each in rounds:
         typer.echo(write_contribution(each, rollback.client if rollback else None))
+
+
+def show_verification(file: Path, keys: list[Path], state: Path | None, as_json: bool) -> None:
+    """Print whether an audit is unchanged, and what this cannot tell; exit with 1 if it was changed."""
+    from snowball.records.audit_check import verify_audit
+    from snowball.records.signing import read_public_key
+    from snowball.report.audit.verification import list_limits, write_verification
+
+    found = verify_audit(file, [read_public_key(key) for key in keys], read_end(state) if state else None)
+    limits = list_limits(found, bool(keys))
+    if as_json:
+        typer.echo(json.dumps({"unchanged": found.fault is None, **asdict(found), "limits": limits}, indent=2))
+    else:
+        typer.echo("\n".join([write_verification(found), *limits]))
+    if found.fault is not None:
+        raise typer.Exit(1)
+
+
+def read_end(state: Path) -> tuple[int, str]:
+    """Return the round and the hash of the last line of the audit that a guard's state remembers."""
+    from snowball.guard.state import read_state
+
+    end = read_state(state).audit
+    if end is None:
+        raise RunError(f"{state} does not remember an audit: its guard wrote none, or is of an earlier version")
+    return end

@@ -38,6 +38,7 @@ PURPOSES = {
     "mlflow": "run --track mlflow",
     "wandb": "run --track wandb",
     "prometheus": "a guard's metrics for Prometheus",
+    "signing": "signed audits",
 }
 """What each extra is for."""
 

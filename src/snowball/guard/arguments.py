@@ -63,6 +63,12 @@ def refuse_bad_history(models: Any, keep_models: Any) -> None:
         raise SettingError(f"models must be a folder, and {str(models)[:MAX_SHOWN_CHARS]!r} is a file")
 
 
+def refuse_lone_key(audit: Any, audit_key: Any) -> None:
+    """Refuse a key for an audit that is not written."""
+    if audit_key is not None and audit is None:
+        raise SettingError("audit_key signs the lines of the audit: set audit, too")
+
+
 def read_model(model: Any) -> dict[str, Tensor]:
     """Return the global model's tensors on the CPU; NaN and infinite numbers are refused."""
     if not isinstance(model, Mapping):

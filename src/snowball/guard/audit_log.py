@@ -4,9 +4,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from logging import getLogger
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,27 +15,76 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, Defense, Verdict
 from snowball.errors import SnowballError
 from snowball.guard.reply import describe_error
-from snowball.records.audit import AuditEntry, JudgedRound, read_audit
-from snowball.records.files import append_line, replace_non_finite
+from snowball.records.audit import AuditEntry, JudgedRound, RecordedRound, read_audit
+from snowball.records.audit_chain import START, hash_line, seal_entry
+from snowball.records.files import append_line, read_lines_backwards, replace_non_finite
+from snowball.records.signing import read_private_key
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+logger = getLogger("snowball")
+
+FOREIGN = (
+    "%s does not end with the line that the guard wrote last, of round %d: it was cut, moved, or changed by somebody"
+    " else; `snowball audit --verify` will find that, too"
+)
+"""The warning if an audit is not as the guard left it."""
 
 MAX_FACT_CHARS = 200
 """Longest text that replaces a fact which JSON cannot hold."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class AuditLog:
-    """The file of an audit, one line per round; a line reaches the disk whole or not at all."""
+    """The file of an audit, one line per round; a line reaches the disk whole or not at all.
+
+    Each line follows the last one that the guard wrote. If somebody else cut, moved, replaced or extended the file,
+    the next line does not follow the one before it in the file, and `snowball.records.audit_check` finds that.
+
+    Attributes:
+        key: signs each line; None for none.
+        last: the round and the SHA-256 of the last line that the guard wrote; None if it does not know of any.
+        resumed: whether `last` comes from a state, which may be older than the audit: after a crash, or on purpose.
+    """
 
     path: Path
+    key: "Ed25519PrivateKey | None" = None
+    last: tuple[int, str] | None = None
+    resumed: bool = False
 
-    def append(self, entry: AuditEntry) -> None:
+    def append(self, entry: RecordedRound) -> None:
         """Add a round."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        append_line(self.path, entry)
+        line = seal_entry(entry, self._find_previous(), self.key)
+        append_line(self.path, line)
+        self.last, self.resumed = (entry["round"], hash_line(line)), False
+
+    def _find_previous(self) -> str:
+        """Return the hash of the line that the next one follows; warn if that is not the last one of the file."""
+        found = map(hash_line, read_lines_backwards(self.path))
+        newest = next(found, START)
+        if self.last is None:
+            return newest
+        round, digest = self.last
+        if newest == digest or (self.resumed and digest in found):
+            return newest
+        logger.warning(FOREIGN, self.path, round)
+        return digest
 
     def read_entries(self) -> list[AuditEntry]:
         """Return the rounds written so far."""
         return read_audit(self.path) if self.path.exists() else []
+
+
+def open_audit(path: str | Path, key: str | Path | None) -> AuditLog:
+    """Return the audit in a file, with the key that signs it; warn of a key that others can read."""
+    if key is None:
+        return AuditLog(Path(path))
+    signing = read_private_key(Path(key))
+    if Path(key).stat().st_mode & 0o077:
+        logger.warning("others than its owner may use the key %s: run `chmod 600` on it", key)
+    return AuditLog(Path(path), signing)
 
 
 def enter_verdict(entry: JudgedRound, verdict: Verdict, clients: Sequence[str]) -> None:

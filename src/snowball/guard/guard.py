@@ -29,16 +29,17 @@ from snowball.guard.arguments import (
     refuse_bad_history,
     refuse_bad_settings,
     refuse_bad_share,
+    refuse_lone_key,
     refuse_unusable_defense,
 )
 from snowball.guard.audit_log import (
-    AuditLog,
     describe_settings,
     enter_verdict,
     explain_failure,
     explain_no_reply,
     find_defense_name,
     hash_model,
+    open_audit,
     read_shares,
     select_clients,
 )
@@ -62,7 +63,7 @@ from snowball.guard.state import (
 from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
-from snowball.records.audit import AuditEntry, Decision, JudgedRound
+from snowball.records.audit import Decision, JudgedRound, RecordedRound
 from snowball.records.files import explain_os_errors
 from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
@@ -107,6 +108,7 @@ class Guard:
             an equal share, and at most half.
         rounds: the total number of rounds, if it is known.
         audit: the file that gets one line per round.
+        audit_key: the file of the private key that signs each line: ed25519, PEM, not encrypted.
         buffers: names of further tensors that are not trained, besides integer ones and batch normalisation's.
         seed: seeds the defense's random draws; secret by default.
         min_answers: the share of those asked that must send a valid reply; sites that people deny do not count.
@@ -132,6 +134,7 @@ class Guard:
         max_share: float | None = None,
         rounds: int | None = None,
         audit: str | Path | None = None,
+        audit_key: str | Path | None = None,
         buffers: Collection[str] = (),
         seed: int | None = None,
         min_answers: float = MIN_ANSWERS,
@@ -155,12 +158,13 @@ class Guard:
         refuse_bad_settings(buffers, bounds)
         refuse_bad_share("min_answers", min_answers)
         refuse_bad_history(models, keep_models)
+        refuse_lone_key(audit, audit_key)
         self.defense = SnowballPlus() if defense is None else defense
         refuse_unusable_defense(self.defense)
         self.mode, self.min_elected, self.max_examples, self.rounds = mode, min_elected, max_examples, rounds
         self.min_answers, self.low_turnout, self.on_other_state = min_answers, low_turnout, on_other_state
         self.max_share = max_share
-        self.log = AuditLog(Path(audit)) if audit is not None else None
+        self.log = open_audit(audit, audit_key) if audit is not None else None
         self.names = WatchedFile(Path(names), parse_names) if names is not None else None
         self.decisions = WatchedFile(Path(decisions), parse_decisions) if decisions is not None else None
         self.models = ModelHistory(Path(models) if models is not None else None, keep_models)
@@ -222,10 +226,10 @@ class Guard:
         examples = {admitted.ids[client]: count for client, count in judgement.examples.items()}
         return replace(judgement, averaged=averaged, examples=examples)
 
-    def record(self, judgement: Judgement, after: Arrays) -> AuditEntry:
+    def record(self, judgement: Judgement, after: Arrays) -> RecordedRound:
         """Write the round's line with the hash of the new global model, and tell the listeners about the round."""
         tensors = {name: convert_to_tensor(tensor, name) for name, tensor in after.items()}
-        entry: AuditEntry = {**judgement.entry, "model_after": hash_model(tensors)}
+        entry: RecordedRound = {**judgement.entry, "model_after": hash_model(tensors)}
         self._save(entry, "the global model", partial(self.models.add, entry["round"], entry["model_after"], tensors))
         if self.log is not None:
             self._save(entry, "its line of the audit", partial(self.log.append, entry))
@@ -275,6 +279,7 @@ class Guard:
             self.known_names,
             self.alerts.streaks,
             self.layout,
+            self.log.last if self.log else None,
         )
 
     def _take_state(self, state: GuardState) -> None:
@@ -284,6 +289,8 @@ class Guard:
         self.round, self.seed, self.state = fitting.round, fitting.seed, fitting.defense
         self.models.hashes, self.known_names, self.alerts.streaks = fitting.models, fitting.names, fitting.streaks
         self.layout, self._loaded = fitting.layout, True
+        if self.log is not None:
+            self.log.last, self.log.resumed = fitting.audit, True
 
     def _adopt_layout(self, layout: Layout) -> None:
         """Remember the model's layout; in the first round after loading, refuse or empty a state of another model."""

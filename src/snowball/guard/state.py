@@ -18,7 +18,7 @@ from snowball.defenses.base import check_state
 from snowball.errors import RunError
 from snowball.guard.alerts.events import Streaks, read_streaks
 from snowball.guard.audit_log import describe_settings
-from snowball.records.audit import MAX_ROUND
+from snowball.records.audit import MAX_ROUND, is_sha256
 from snowball.records.files import replace_non_finite, write_bytes
 from snowball.serialization import pack, unpack
 from snowball.updates import Layout
@@ -51,6 +51,8 @@ class GuardState:
         streaks: how many rounds in a row each client has been suspect or malformed.
         layout: of the model that the memory was measured on; None before the first round, and in states of earlier
             versions, whose memory is checked in the first round.
+        audit: the round and the SHA-256 of the audit's last line; None if there is no audit, and in states of earlier
+            versions.
     """
 
     round: int
@@ -63,13 +65,15 @@ class GuardState:
     names: Mapping[str, str] = field(default_factory=dict)
     streaks: Streaks = field(default_factory=dict)
     layout: Layout | None = None
+    audit: tuple[int, str] | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the state as nested dicts and lists of tensors, numbers and strings."""
         models = [list(entry) for entry in self.models]
         layout = self.layout and {"names": [*self.layout.names], "shapes": [*map(list, self.layout.shapes)]}
+        audit = None if self.audit is None else [*self.audit]
         plain = {"settings": dict(self.settings), "models": models, "names": dict(self.names), "layout": layout}
-        return {**vars(self), **plain}
+        return {**vars(self), **plain, "audit": audit}
 
 
 def parse_state(state: Any) -> GuardState:
@@ -79,7 +83,7 @@ def parse_state(state: Any) -> GuardState:
     seed: Any = found.get("seed")
     defense = found.get("defense")
     method, settings, written = found.get("method"), found.get("settings", {}), found.get("version", "")
-    models, names = found.get("models", []), found.get("names", {})
+    models, names, audit = found.get("models", []), found.get("names", {}), found.get("audit")
     if not is_round(round) or not is_seed(seed) or not isinstance(defense, Mapping | None):
         raise RunError("this is not the state of a guard: it needs a round, a seed and the defense's state")
     if not isinstance(method, str | None) or not isinstance(settings, Mapping) or not isinstance(written, str):
@@ -88,6 +92,8 @@ def parse_state(state: Any) -> GuardState:
         raise RunError("this is not the state of a guard: its models are not rounds and hashes")
     if not isinstance(names, Mapping) or not all(isinstance(text, str) for pair in names.items() for text in pair):
         raise RunError("this is not the state of a guard: its names are not texts")
+    if audit is not None and not (is_model_entry(audit) and is_sha256(audit[1])):
+        raise RunError("this is not the state of a guard: its audit is not a round and a hash")
     hashes = [(number, digest) for number, digest in models]
     return GuardState(
         round,
@@ -100,6 +106,7 @@ def parse_state(state: Any) -> GuardState:
         names,
         read_streaks(found.get("streaks")),
         parse_layout(found.get("layout")),
+        audit and (audit[0], audit[1]),
     )
 
 

@@ -87,10 +87,22 @@ class JudgedRound(TypedDict):
     model_before: str
 
 
-class AuditEntry(JudgedRound):
-    """One line of an audit: a judged round, and the sha256 of the global model after it."""
+class RecordedRound(JudgedRound):
+    """A judged round, and the sha256 of the global model after it."""
 
     model_after: str
+
+
+class AuditEntry(RecordedRound):
+    """One line of an audit.
+
+    Attributes:
+        previous: sha256 of the line before; zeros in the first line, None in lines of earlier versions.
+        signature: of the line without this field, ed25519 in hexadecimal digits; None if the line is not signed.
+    """
+
+    previous: str | None
+    signature: str | None
 
 
 REASONS = {
@@ -154,6 +166,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_sha256(value: Any) -> bool:
+    """Whether a value is a SHA-256 in hexadecimal digits."""
+    return _is_hex(value, 64)
+
+
+def _is_hex(value: Any, digits: int) -> bool:
+    return isinstance(value, str) and len(value) == digits and set(value) <= set("0123456789abcdef")
+
+
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "round": lambda value: type(value) is int and 1 <= value <= MAX_ROUND,
     "time": _is_text,
@@ -179,6 +200,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "seconds": lambda value: value is None or _is_number(value),
     "model_before": _is_text,
     "model_after": _is_text,
+    "previous": lambda value: value is None or is_sha256(value),
+    "signature": lambda value: value is None or _is_hex(value, 128),
 }
 """The fields of an entry, and the check of each."""
 
@@ -192,21 +215,23 @@ LATER_FIELDS: dict[str, Any] = {
     "decisions": [],
     "ids": {},
     "seconds": None,
+    "previous": None,
+    "signature": None,
 }
-"""Fields that audits of earlier versions lack, and the value that stands for "not known"."""
+"""Fields that a line may lack, as in audits of earlier versions, and the value that stands for "not known"."""
 
 
 def read_audit(path: str | Path) -> list[AuditEntry]:
     """Read the rounds of an audit; skip a last line that a crash or a full disk left incomplete."""
     if not Path(path).is_file():
         raise RunError(f"there is no audit in {path}: it is not a file")
-    return [
-        cast(
-            AuditEntry,
-            check_fields(parse_json(line, where), FIELDS, f"{where} is not a round of an audit", LATER_FIELDS),
-        )
-        for line, where in read_lines(Path(path))
-    ]
+    return [parse_entry(line, where) for line, where in read_lines(Path(path))]
+
+
+def parse_entry(line: bytes, where: str) -> AuditEntry:
+    """Return a line of an audit; errors name `where`."""
+    fault = f"{where} is not a round of an audit"
+    return cast(AuditEntry, check_fields(parse_json(line, where), FIELDS, fault, LATER_FIELDS))
 
 
 def count_clients(entry: JudgedRound) -> dict[str, int]:

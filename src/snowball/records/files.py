@@ -11,10 +11,18 @@ from typing import IO, Any
 
 from snowball.errors import RunError
 
+BLOCK_BYTES = 1 << 16
+"""Bytes that are read at once from the end of a file."""
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a line of JSON to a file: the whole line reaches the disk, or none of it."""
-    line = _encode_json(record, sort_keys=True).encode() + b"\n"
+
+def encode_line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as one line of JSON, without the newline."""
+    return _encode_json(record, sort_keys=True).encode()
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file: the whole line and its newline reach the disk, or none of it."""
+    line += b"\n"
     if path.exists() and not path.is_file():
         raise RunError(f"{path} cannot be written: it exists and is not a regular file")
     with explain_os_errors(path), path.open("a+b", buffering=0) as file:
@@ -34,6 +42,25 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, str]]:
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     for number, line in enumerate(lines, start=1):
         yield line, f"line {number} of {path}"
+
+
+def read_lines_backwards(path: Path) -> Iterator[bytes]:
+    """Read the complete lines of a file from the last one to the first, and no more of the file than is asked for."""
+    if not path.is_file():
+        return
+    with explain_os_errors(path), path.open("rb") as file:
+        position, rest, complete = file.seek(0, os.SEEK_END), b"", False
+        while position:
+            step = min(position, max(BLOCK_BYTES, len(rest)))  # it doubles within a line, which is then read once
+            position -= step
+            file.seek(position)
+            rest, *lines = (file.read(step) + rest).split(b"\n")
+            if lines and not complete:
+                complete = True
+                lines.pop()  # what follows the last newline
+            yield from reversed(lines)
+        if complete:
+            yield rest
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -122,12 +149,16 @@ def _parse_float(text: str) -> float | None:
 
 def _cut_torn_line(file: IO[bytes]) -> int:
     """Remove an incomplete last line, and return the length of the file after that."""
-    end = file.seek(0, os.SEEK_END)
-    file.seek(max(0, end - 1))
-    if file.read(1) not in (b"", b"\n"):
-        file.seek(0)
-        end = file.truncate(file.read().rfind(b"\n") + 1)
-    return end
+    if not is_torn(file):
+        return file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def is_torn(file: IO[bytes]) -> bool:
+    """Whether the last line of a file is incomplete."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+    return file.read(1) not in (b"", b"\n")
 
 
 def make_folder(folder: Path) -> None:

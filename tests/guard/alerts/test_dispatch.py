@@ -64,7 +64,10 @@ def test_a_guard_tells_its_listeners_about_every_round_and_its_alerts(tmp_path: 
         guard(MODEL, REPLIES)
     assert notes.kinds == ["round", "unclear"] * 3 + ["suspect"] + ["round", "unclear"]
     assert notes[6].client == "site-03"
-    assert [event.entry for event in notes if event.kind == "round"] == read_audit(tmp_path / "audit")
+    told = [event.entry for event in notes if event.kind == "round"]
+    proofs = ("previous", "signature")
+    entries = read_audit(tmp_path / "audit")
+    assert told == [{name: entry[name] for name in entry if name not in proofs} for entry in entries]
 
 
 def test_streaks_survive_a_restart(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ CHOSEN: dict[str, Any] = {
     "on_other_state": "fresh",
     "listeners": {"webhook": {"url": "$NOT_SET_HERE", "kinds": ["kept"]}},
     "patience": 4,
+    "audit_key": "/srv/audit.pem",
 }
 CONTROLLER = {**CHOSEN, "num_clients": 4, "num_rounds": 7, "start_round": 2, "timeout": 60, "persistor_id": "mine"}
 
@@ -124,6 +125,7 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
         ({"low_turnout": "ignore"}, "low_turnout is 'keep' or 'aggregate'"),
         ({"keep_models": 3}, "set both or neither, got 3 and no folder"),
         ({"models": "models"}, "set both or neither, got 0 and 'models'"),
+        ({"audit_key": "audit.pem"}, "audit_key signs the lines of the audit: set audit, too"),
         ({"on_other_state": "migrate"}, "on_other_state is 'refuse' or 'fresh'"),
         ({"defense": "fltrust"}, "acts in training"),
         ({"defense": "ideal"}, "is told who is malicious"),

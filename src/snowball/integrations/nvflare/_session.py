@@ -12,7 +12,7 @@ from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import make_defense
 from snowball.guard import Dropped, Guard, Judgement
 from snowball.guard.alerts import check_listeners
-from snowball.guard.arguments import refuse_bad_history
+from snowball.guard.arguments import refuse_bad_history, refuse_lone_key
 from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
@@ -38,7 +38,7 @@ GUARD_SETTINGS = (
 )
 """Attributes of a component that are settings of its guard."""
 
-GUARD_FILES = ("audit", "names", "decisions", "models")
+GUARD_FILES = ("audit", "audit_key", "names", "decisions", "models")
 """Attributes of a component that are paths for its guard; empty for none."""
 
 
@@ -58,6 +58,7 @@ class GuardSession:
         self.folder: Path | None = None
         check_listeners(component.listeners)
         refuse_bad_history(component.models or None, component.keep_models)
+        refuse_lone_key(component.audit or None, component.audit_key or None)
         self.guard = self._build_guard({})
 
     def open_files(self, folder: Path, rounds: int | None = None) -> None:

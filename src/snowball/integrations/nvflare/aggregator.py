@@ -47,6 +47,7 @@ class GuardedAggregator(ModelAggregator):
         models, keep_models: the folder and the number of the last global models; likewise.
         listeners: names and settings, e.g. {"webhook": {"url": "$WEBHOOK"}}; they are built on the server.
         patience: as in `Guard`.
+        audit_key: the file of the key that signs the audit, as in `Guard`; give an absolute path on the server.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class GuardedAggregator(ModelAggregator):
         on_other_state: OnOtherState = "refuse",
         listeners: dict[str, Any] | Sequence[Any] = (),
         patience: int = 3,
+        audit_key: str = "",
     ) -> None:
         super().__init__()
         self.defense, self.settings, self.mode = defense, settings, mode
@@ -79,6 +81,7 @@ class GuardedAggregator(ModelAggregator):
         self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
         self.on_other_state, self.listeners, self.patience = on_other_state, listeners, patience
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
+        self.audit_key = audit_key
         self.guard_session = GuardSession(self, rounds)
         self.model_format: ModelFormat | None = None
         self.results: list[FLModel] = []

@@ -28,7 +28,7 @@ class GuardedFedAvg(BaseFedAvg):
         timeout: seconds to wait for a round's results; zero waits for all.
         defense, settings, mode, min_elected, max_examples, audit, state, buffers, seed: as in `GuardedAggregator`.
         max_share, min_answers, low_turnout, names, decisions, models, keep_models, on_other_state, listeners,
-            patience: likewise.
+            patience, audit_key: likewise.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class GuardedFedAvg(BaseFedAvg):
         on_other_state: OnOtherState = "refuse",
         listeners: dict[str, Any] | Sequence[Any] = (),
         patience: int = 3,
+        audit_key: str = "",
     ) -> None:
         super().__init__(
             num_clients=num_clients,
@@ -71,6 +72,7 @@ class GuardedFedAvg(BaseFedAvg):
         self.max_share, self.min_answers, self.low_turnout = max_share, min_answers, low_turnout
         self.on_other_state, self.listeners, self.patience = on_other_state, listeners, patience
         self.names, self.decisions, self.models, self.keep_models = names, decisions, models, keep_models
+        self.audit_key = audit_key
         self.guard_session = GuardSession(self)
         self.failures: dict[str, str] = {}
 
