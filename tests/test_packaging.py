@@ -50,6 +50,8 @@ def test_the_readme_names_the_wheel_the_pythons_and_the_extras() -> None:
     pythons = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if ":: Python :: 3." in each]
     assert f"Python {', '.join(pythons[:-1])} or {pythons[-1]}" in README
     assert PROJECT["requires-python"] == f">={pythons[0]}"
+    floor = next(each for each in PROJECT["dependencies"] if each.startswith("torch"))
+    assert f"any torch from\n{floor.removeprefix('torch>=')} on" in README
     listed = README.partition("The extras are ")[2].partition(".\n")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == set(PROJECT["optional-dependencies"]) - {"dev"}
 
