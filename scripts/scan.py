@@ -20,7 +20,7 @@ KNOWN_VULNERABLE = ("pyyaml", "5.3")
 
 UNREACHABLE = re.compile(
     r"requests\.exceptions\.|pip_audit\._service\.interface\.\w+Error"
-    r"|ERROR:pip_audit\._cli:(Could not connect|PyPI is not)"
+    r"|ERROR:pip_audit\._cli:(Could not connect|.* is not redirecting)"
 )
 """What pip-audit writes if the service cannot be reached, or answers with something else than JSON."""
 

@@ -15,7 +15,7 @@ PINS = {"torch": "2.13.0", "typing-extensions": "4.16.0"}
 FLAW = {"id": "CVE-1", "fix_versions": ["2.14.0", "2.15"], "aliases": [], "description": "bad"}
 KNOWN = {"name": "pyyaml", "version": "5.3", "vulns": [FLAW]}
 CLEAN = [{"name": name, "version": version, "vulns": []} for name, version in PINS.items()]
-SKIPPED = [{"name": name, "skip_reason": "Dependency not found on PyPI"} for name in [*PINS, "pyyaml"]]
+SKIPPED = [{"name": name, "skip_reason": "Dependency not found"} for name in [*PINS, "pyyaml"]]
 UNRESOLVED = (
     "Traceback (most recent call last):\n  ...\n"
     "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='h', port=443): Max retries exceeded"
@@ -36,6 +36,7 @@ def write_answer(*answers: dict[str, Any]) -> str:
         ("", UNRESOLVED, "the vulnerability service cannot be reached", False),
         ("", "  ...\npip_audit._service.interface.ServiceError", "cannot be reached", False),
         ("", "ERROR:pip_audit._cli:Could not connect to the feed", "cannot be reached", False),
+        ("", "ERROR:pip_audit._cli:The index is not redirecting properly", "cannot be reached", False),
         ("", "error: unrecognized arguments: --oops", "pip-audit failed: error: unrecognized", True),
         ("", "No module named pip_audit", "pip-audit failed: No module named pip_audit", True),
         (write_answer(CLEAN[0], SKIPPED[1], KNOWN), "", "typing-extensions 4.16.0 is unknown to", True),
