@@ -5,10 +5,11 @@ FLOWER := .venv-flower
 NVFLARE := .venv-nvflare
 DOCS := .venv-docs
 WHEEL := build/wheel
+SUPPLY := .venv-supply
 # One thread per process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all test-flower test-nvflare test-wheel check mutants fmt bench docs
+.PHONY: setup demo test test-all test-flower test-nvflare shipped test-wheel hashes sbom scan check mutants fmt bench docs
 
 setup: $(INSTALLED)
 
@@ -50,17 +51,40 @@ $(NVFLARE)/installed: pyproject.toml constraints.txt constraints-nvflare.txt
 test-nvflare: $(NVFLARE)/installed
 	$(NVFLARE)/bin/pytest -m '' tests/integrations/nvflare
 
-# What users do with a wheel, in a clean environment: install it, look at the help, run a short experiment, read the report.
-test-wheel:
+# What users get, and nothing else: hashes for all packages but torch, whose build depends on the machine.
+shipped:
 	rm -rf $(WHEEL) build/lib
 	$(PYTHON) -m venv $(WHEEL)/venv
-	$(WHEEL)/venv/bin/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
-	$(WHEEL)/venv/bin/python scripts/check_wheel.py $(WHEEL)/*.whl
+	$(WHEEL)/venv/bin/pip install --quiet --require-hashes --requirement requirements-hashed.txt
 	$(WHEEL)/venv/bin/pip install --quiet --constraint constraints.txt torch
-	$(WHEEL)/venv/bin/pip install --quiet --constraint constraints.txt $(WHEEL)/*.whl
+	$(WHEEL)/venv/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(WHEEL) .
+	$(WHEEL)/venv/bin/python scripts/check_wheel.py $(WHEEL)/*.whl
+	$(WHEEL)/venv/bin/pip install --quiet --no-deps $(WHEEL)/*.whl
+	$(WHEEL)/venv/bin/pip check
+	$(WHEEL)/venv/bin/pip uninstall --quiet --yes pip
+
+# What users do with a wheel: look at the help, run a short experiment, read the report.
+test-wheel: shipped
 	cd $(WHEEL) && venv/bin/snowball --help > help.txt
 	cd $(WHEEL) && venv/bin/snowball run demo --set rounds=2 --set cohort=10 --set data.clients=20 --out run --track csv
 	cd $(WHEEL) && venv/bin/snowball report run --html report.html
+
+$(SUPPLY)/installed: constraints-supply.txt
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/pip install --quiet --no-deps --requirement constraints-supply.txt
+	touch $@
+
+hashes: $(SUPPLY)/installed
+	$(SUPPLY)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-build --emit-build-options \
+		--constraint constraints.txt --no-emit-package torch --excludes scripts/torch-gpu-packages.txt \
+		--custom-compile-command 'make hashes' --output-file requirements-hashed.txt pyproject.toml
+
+sbom: shipped $(SUPPLY)/installed
+	$(SUPPLY)/bin/cyclonedx-py environment --validate --output-reproducible --mc-type library --pyproject pyproject.toml \
+		--output-file build/sbom.json $(WHEEL)/venv/bin/python
+
+scan: sbom
+	$(SUPPLY)/bin/python scripts/scan.py build/sbom.json
 
 check: setup
 	$(BIN)/ruff check .

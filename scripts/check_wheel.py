@@ -3,7 +3,8 @@
     python scripts/check_wheel.py snowball_fl-0.1.0-py3-none-any.whl
 
 Every file of src/snowball must be inside: code, py.typed, the sample, presets, grids and the report's assets. Tests,
-benchmarks and files that no longer exist must not. The description may not link to files of a checkout.
+benchmarks and files that no longer exist must not. The license must be inside. The description may not link to files of
+a checkout.
 """
 
 import re
@@ -32,6 +33,7 @@ def find_faults(wheel: Path, source: Path = SOURCE) -> list[str]:
     return [
         *(f"{name} is missing" for name in sorted(expected - files)),
         *(f"{name} is not part of the package" for name in sorted(files - expected)),
+        *(["the license is missing"] if not any(name.endswith("/licenses/LICENSE") for name in described) else []),
         *(f"the description links to {link}, which a wheel does not have" for link in RELATIVE_LINK.findall(metadata)),
     ]
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
     "examples/flower.md": "examples/flower/README.md",
     "examples/nvflare.md": "examples/nvflare/README.md",

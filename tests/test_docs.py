@@ -14,7 +14,7 @@ from snowball.settings import collect_fields
 from snowball.sim.experiment import SECTIONS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def read_code(page: Path) -> list[str]:
