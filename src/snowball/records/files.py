@@ -48,22 +48,59 @@ def read_json(path: str | Path) -> Any:
     return parse_json(content, str(path))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a draft next to the file, then replace the file: readers see the old content or the new."""
+def write_bytes(path: Path, content: bytes, keep_before: bool = False) -> None:
+    """Write a draft next to the file, then replace the file: readers see the old content or the new.
+
+    With `keep_before`, the old content stays beside it, as `locate_before` names it.
+    """
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft = name_draft(target)
     with explain_os_errors(path):
         if target.exists() and not target.is_file():
             raise RunError(f"{path} cannot be written: it exists and is not a regular file")
         try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_draft(draft, content)
+            if keep_before:
+                keep_version(target)
             os.replace(draft, target)  # noqa: PTH105
         except OSError:
             draft.unlink(missing_ok=True)
             raise
+
+
+def keep_version(target: Path) -> None:
+    """Give a file a second name, for when it is replaced; if there is no file, remove what that name had."""
+    before = locate_before(target)
+    if not target.exists():
+        before.unlink(missing_ok=True)
+        return
+    draft = name_draft(before)
+    try:
+        try:
+            os.link(target, draft)
+        except OSError:  # such as a file system without links
+            write_draft(draft, target.read_bytes())
+        os.replace(draft, before)  # noqa: PTH105
+    finally:
+        draft.unlink(missing_ok=True)  # the system leaves it if both were the same file
+
+
+def locate_before(path: Path) -> Path:
+    """Return where the version before a file stays."""
+    return path.with_name(f"{path.name}.before")
+
+
+def name_draft(target: Path) -> Path:
+    """Return the name of a draft of a file."""
+    return target.with_name(f".{target.name}.{os.getpid()}")
+
+
+def write_draft(draft: Path, content: bytes) -> None:
+    """Write a file to the disk."""
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def replace_non_finite(value: Any) -> Any:
