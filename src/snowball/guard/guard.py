@@ -241,15 +241,18 @@ class Guard:
         self._take_state(parse_state(state))
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file, whole or not at all; the state before stays beside it, as `FILE.before`."""
         write_state(path, self._collect_state())
 
     def load(self, path: str | Path) -> bool:
-        """Continue from the state in a file; return False if there is no such file. See `on_other_state`."""
+        """Continue from the state in a file; return False if there is no such file. See `on_other_state`.
+
+        If the file is damaged, the state before it takes its place, with a warning.
+        """
         with explain_os_errors(Path(path)):
             if not Path(path).exists():
                 return False
-        state = read_state(path)
+        state = read_state(path, restore=True)
         try:
             self._take_state(state)
         except RunError as error:
