@@ -65,7 +65,8 @@ CORE: Mapping[str, tuple[str, ...]] = {
         "tests/records/test_checkpoint.py",
         "tests/guard/test_state.py",
     ),
-    "records/files.py": ("tests/records/test_run.py", "tests/records/test_checkpoint.py"),
+    "records/drafts.py": ("tests/records/test_drafts.py",),
+    "records/files.py": ("tests/records/test_run.py", "tests/records/test_drafts.py", "tests/records/test_sealed.py"),
 }
 """The core files, each with the tests that are meant to catch its mutants."""
 

@@ -68,7 +68,11 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
     list(run_experiment(experiment, tmp_path / "whole"))
     stop_after(2, experiment, tmp_path / "stopped")
     assert not is_finished(tmp_path / "stopped", experiment)
+    leftovers = [tmp_path / "stopped" / name / f".snowball-{'0' * 32}" for name in ("", "checkpoint")]
+    for path in leftovers:
+        path.write_bytes(b"torn")
     assert [record["round"] for record in run_experiment(experiment, tmp_path / "stopped", resume=True)] == [3]
+    assert not any(path.exists() for path in leftovers)
     assert read_records(tmp_path / "stopped") == read_records(tmp_path / "whole")
 
 

@@ -63,6 +63,7 @@ from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
 from snowball.records.audit import AuditEntry, Decision, JudgedRound
+from snowball.records.drafts import remove_leftovers
 from snowball.records.files import explain_os_errors
 from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
@@ -252,6 +253,7 @@ class Guard:
         with explain_os_errors(Path(path)):
             if not Path(path).exists():
                 return False
+        remove_leftovers(Path(path).parent)
         state = read_state(path, restore=True)
         try:
             self._take_state(state)

@@ -1,5 +1,6 @@
 """Atomic files: written whole or not at all, read strictly, with one-sentence errors."""
 
+import errno
 import json
 import math
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from snowball.errors import RunError
+from snowball.records.drafts import open_draft
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
@@ -23,6 +25,8 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
             if file.write(line) != len(line):
                 raise OSError("the disk is full")
             os.fsync(file.fileno())
+            if end == 0:
+                sync_folder(path.parent)
         except OSError:
             file.truncate(end)
             raise
@@ -54,35 +58,34 @@ def write_bytes(path: Path, content: bytes, keep_before: bool = False) -> None:
     With `keep_before`, the old content stays beside it, as `locate_before` names it.
     """
     target = Path(os.path.realpath(path))
-    draft = name_draft(target)
     with explain_os_errors(path):
         if target.exists() and not target.is_file():
             raise RunError(f"{path} cannot be written: it exists and is not a regular file")
-        try:
-            write_draft(draft, content)
-            if keep_before:
-                keep_version(target)
-            os.replace(draft, target)  # noqa: PTH105
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+        with open_draft(target.parent) as (draft, file):
+            file.write(content)
+            file.flush()
+            replace_file(draft, target, keep_before)
+
+
+def replace_file(draft: Path, target: Path, keep_before: bool = False) -> None:
+    """Let a finished file replace another one, so that a loss of power cannot undo it."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    if keep_before:
+        keep_version(target)
+    os.replace(draft, target)  # noqa: PTH105
+    sync_folder(target.parent)
 
 
 def keep_version(target: Path) -> None:
     """Give a file a second name, for when it is replaced; if there is no file, remove what that name had."""
     before = locate_before(target)
-    if not target.exists():
-        before.unlink(missing_ok=True)
-        return
-    draft = name_draft(before)
-    try:
+    before.unlink(missing_ok=True)
+    if target.exists():
         try:
-            os.link(target, draft)
+            os.link(target, before)
         except OSError:  # such as a file system without links
-            write_draft(draft, target.read_bytes())
-        os.replace(draft, before)  # noqa: PTH105
-    finally:
-        draft.unlink(missing_ok=True)  # the system leaves it if both were the same file
+            write_bytes(before, target.read_bytes())
 
 
 def locate_before(path: Path) -> Path:
@@ -90,17 +93,17 @@ def locate_before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before")
 
 
-def name_draft(target: Path) -> Path:
-    """Return the name of a draft of a file."""
-    return target.with_name(f".{target.name}.{os.getpid()}")
-
-
-def write_draft(draft: Path, content: bytes) -> None:
-    """Write a file to the disk."""
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files reach the disk, where the file system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 def replace_non_finite(value: Any) -> Any:
