@@ -13,6 +13,9 @@ from snowball.serialization import Fetch, Store, leave_in_place, pack_sealed, re
 
 logger = getLogger("snowball")
 
+ADVICE = "restore a copy, or remove the file to start again"
+"""What to do if there is nothing to fall back to."""
+
 
 def write_sealed(path: Path, value: Any, store: Store = leave_in_place) -> None:
     """Replace a file by a pytree, whole or not at all; the version before stays beside it."""
@@ -24,17 +27,20 @@ def read_sealed(path: Path, kind: str, fetch: Fetch = refuse_stored, restore: bo
 
     With `restore`, that version takes the place of the damaged one, so that writing does not keep the damage instead.
     """
+    with explain_os_errors(path):
+        if not path.is_file():
+            raise RunError(f"{path} is not {kind}: it is not a file")
     try:
         return read_version(path, fetch)
     except ValueError as damage:
         before = locate_before(path)
         fault = f"{path} is not {kind}: {damage}"
         if not before.exists():
-            raise RunError(fault) from damage
+            raise RunError(f"{fault}; {ADVICE}") from damage
     try:
         content = read_version(before, fetch)
     except ValueError as damage:
-        raise RunError(f"{fault}; nor is {before.name}, the one before it: {damage}") from damage
+        raise RunError(f"{fault}; nor is {before.name}, the one before it: {damage}; {ADVICE}") from damage
     logger.warning("%s; %s, the one before it, is used instead", fault, before.name)
     if restore:
         with explain_os_errors(path):
@@ -45,8 +51,6 @@ def read_sealed(path: Path, kind: str, fetch: Fetch = refuse_stored, restore: bo
 def read_version(path: Path, fetch: Fetch = refuse_stored) -> Any:
     """Read one file; damage of any kind is a ValueError."""
     try:
-        if not path.is_file():
-            raise ValueError("it is not a file")
         return unpack_sealed(path.read_bytes(), fetch)
     except (SafetensorError, OSError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
