@@ -27,6 +27,7 @@ class Stopped(KeyboardInterrupt):
 def stop_on_signals() -> Iterator[None]:
     """Raise Stopped on a signal; one that is ignored, as SIGHUP is under nohup, stays ignored."""
     own_thread = threading.current_thread() is threading.main_thread()
+    stopped: list[Stopped] = []
     handled = [number for number in STOP_SIGNALS if own_thread and signal.getsignal(number) is signal.SIG_DFL]
 
     def stop(number: int, frame: object) -> NoReturn:
@@ -34,12 +35,17 @@ def stop_on_signals() -> Iterator[None]:
             signal.signal(
                 each, signal.SIG_IGN
             )  # a closing terminal sends more than one; what ends must not be disturbed
-        raise Stopped(number)
+        stopped.append(Stopped(number))
+        raise stopped[0]
 
     for number in handled:
         signal.signal(number, stop)
     try:
         yield
+    except OSError:
+        if stopped:
+            raise stopped[0] from None  # a progress bar cannot end on a closed terminal
+        raise
     finally:
         for number in handled:
             signal.signal(number, signal.SIG_DFL)
