@@ -60,8 +60,13 @@ CORE: Mapping[str, tuple[str, ...]] = {
     "guard/norms.py": ("tests/guard/test_norms.py",),
     "guard/turnout.py": ("tests/guard/test_turnout.py",),
     "guard/admission.py": ("tests/guard/test_names.py", "tests/guard/test_decisions.py"),
-    "serialization.py": ("tests/records/test_checkpoint.py", "tests/guard/test_state.py"),
-    "records/files.py": ("tests/records/test_run.py", "tests/records/test_checkpoint.py"),
+    "serialization.py": (
+        "tests/records/test_sealed.py",
+        "tests/records/test_checkpoint.py",
+        "tests/guard/test_state.py",
+    ),
+    "records/drafts.py": ("tests/records/test_drafts.py",),
+    "records/files.py": ("tests/records/test_run.py", "tests/records/test_drafts.py", "tests/records/test_sealed.py"),
 }
 """The core files, each with the tests that are meant to catch its mutants."""
 

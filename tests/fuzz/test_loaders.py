@@ -36,6 +36,7 @@ from snowball.records.checkpoint import STATE_FILE, RunState, load_state, save_s
 from snowball.records.run import RunFolder
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun, read_failed, read_manifest, write_manifest
 from snowball.rehearsal.settings import read_federation
+from snowball.serialization import seal
 from snowball.sim.presets import load_experiment
 from snowball.sweeps.grid import read_grid
 from snowball.updates import Layout
@@ -55,11 +56,13 @@ class Loader:
         name: of the file that it reads.
         make: writes a good file, and what belongs to it, into a folder.
         load: reads the file.
+        sealed: the file has a SHA-256; attackers compute it again, so the damaged content gets the right one.
     """
 
     name: str
     make: Callable[[Path], Any]
     load: Callable[[Path], Any]
+    sealed: bool = False
 
 
 def write(content: str | bytes) -> Callable[[Path], Any]:
@@ -76,6 +79,10 @@ def make_audit(path: Path) -> Guard:
 
 def make_state(path: Path) -> None:
     make_audit(path.with_name("audit.jsonl")).save(path)
+
+
+def make_checkpoint(path: Path) -> None:
+    save_state(RunState(2, MODEL["w"], {"clients": {"a": {"round": 1}}}), path.parent)
 
 
 def make_run(path: Path) -> None:
@@ -174,10 +181,10 @@ LOADERS: Mapping[str, Loader] = {
     "failed.json": Loader("failed.json", write('{"a": "it failed"}'), lambda path: read_failed(path.parent)),
     "audit": Loader("audit.jsonl", make_audit, read_audit),
     "guard state": Loader("guard.state", make_state, load_guard),
-    "checkpoint": Loader(
-        STATE_FILE,
-        lambda path: save_state(RunState(2, MODEL["w"], {"clients": {"a": {"round": 1}}}), path.parent),
-        lambda path: load_state(path.parent, 3, LAYOUT),
+    "sealed guard state": Loader("guard.state", make_state, load_guard, sealed=True),
+    "checkpoint": Loader(STATE_FILE, make_checkpoint, lambda path: load_state(path.parent, 3, LAYOUT)),
+    "sealed checkpoint": Loader(
+        STATE_FILE, make_checkpoint, lambda path: load_state(path.parent, 3, LAYOUT), sealed=True
     ),
     "model": Loader(
         "round-000001.safetensors", lambda path: write_model(path, 1, hash_model(MODEL), MODEL), read_model_file
@@ -252,7 +259,7 @@ def damage_content(content: bytes, damage: list[tuple[str, float, int, bytes]]) 
 
 def check_loader(loader: Loader, path: Path, content: bytes) -> None:
     """Check that damaged content is read, or refused in one bounded sentence."""
-    path.write_bytes(content)
+    path.write_bytes(seal(content) if loader.sealed else content)
     sentence = "it was read"
     try:
         loader.load(path)

@@ -33,7 +33,7 @@ from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
 from snowball.guard.conversion import choose_max_share
 from snowball.guard.reply import ValidReply
-from snowball.serialization import pack
+from snowball.serialization import pack, pack_sealed, seal
 from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
@@ -333,7 +333,7 @@ def make_state(**changes: Any) -> dict[str, Any]:
     return {"round": 3, "seed": 1, "method": "Snowball", "defense": None, **changes}
 
 
-GOOD = pack(make_state())
+GOOD = pack_sealed(make_state())
 BAD_STATES = {
     "empty": b"",
     "cut": GOOD[:-3],
@@ -341,16 +341,17 @@ BAD_STATES = {
     "a long header": (1 << 62).to_bytes(8, "little") + b"{}",
     "text": b"not a state",
     "pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94",
-    "a list": pack([1, 2]),
-    "a negative round": pack(make_state(round=-1)),
-    "a bool for a round": pack(make_state(round=True)),
-    "a text for a seed": pack(make_state(seed="1")),
-    "a list for the defense": pack(make_state(defense=[1])),
-    "no round": pack({"seed": 1, "defense": None}),
-    "another defense": pack(make_state(method="FoolsGold")),
-    "a tensor for a method": pack(make_state(method=torch.ones(3))),
-    "a changed tree": GOOD.replace(b"dict", b"tict"),
-    "a missing tensor": pack(make_state(defense={"a": torch.ones(1)})).replace(b'\\"0\\"', b'\\"9\\"'),
+    "no seal": pack(make_state()),
+    "a list": pack_sealed([1, 2]),
+    "a negative round": pack_sealed(make_state(round=-1)),
+    "a bool for a round": pack_sealed(make_state(round=True)),
+    "a text for a seed": pack_sealed(make_state(seed="1")),
+    "a list for the defense": pack_sealed(make_state(defense=[1])),
+    "no round": pack_sealed({"seed": 1, "defense": None}),
+    "another defense": pack_sealed(make_state(method="FoolsGold")),
+    "a tensor for a method": pack_sealed(make_state(method=torch.ones(3))),
+    "a changed tree": seal(GOOD.replace(b"dict", b"tict")),
+    "a missing tensor": seal(pack_sealed(make_state(defense={"a": torch.ones(1)})).replace(b'\\"0\\"', b'\\"9\\"')),
 }
 
 
@@ -361,18 +362,6 @@ def test_a_damaged_or_hostile_state_is_refused_and_changes_nothing(case: str, tm
     with pytest.raises(RunError, match="state"):
         guard.load(tmp_path / "state")
     assert (guard.round, guard.seed, guard.state) == (0, 5, None)
-
-
-@settings(max_examples=60, deadline=None, database=None)
-@given(index=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255))
-def test_a_flipped_byte_is_refused_or_harmless(index: int, byte: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("state") / "state"
-    file.write_bytes(GOOD[:index] + bytes([byte]) + GOOD[index + 1 :])
-    guard = Guard()
-    try:
-        guard.load(file)
-    except RunError:
-        assert guard.round == 0
 
 
 def test_a_folder_is_no_state(tmp_path: Path) -> None:

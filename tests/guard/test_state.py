@@ -1,3 +1,5 @@
+import random
+import runpy
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib.metadata import version
@@ -11,13 +13,81 @@ from snowball.defenses import FLAME, Context, FedAvg, FoolsGold, Intersection, M
 from snowball.errors import RunError, SettingError
 from snowball.guard import Guard, Reply
 from snowball.guard.state import GuardState, forget_memory, parse_state, read_release, read_state, write_state
+from snowball.records.files import locate_before
+from snowball.serialization import pack, unpack, unpack_sealed
 from snowball.updates import Updates
 
+MODEL = runpy.run_path(str(Path(__file__).with_name("conftest.py")))["MODEL"]
 MEMORY = {"clients": {"a": {"round": 2, "sum": torch.ones(3)}}}
 OLD = {"round": 3, "seed": 1, "method": "FoolsGold", "defense": MEMORY}
 """A state as the first version wrote it."""
 
 MODELS = [(2, "ab"), (3, "cd")]
+
+
+@pytest.fixture
+def judged(tmp_path: Path, replies: list[Reply]) -> Path:
+    """The state after two rounds, with the one before it."""
+    guard = Guard(FoolsGold(), seed=5)
+    for _ in range(2):
+        guard(MODEL, replies)
+        guard.save(tmp_path / "guard.state")
+    return tmp_path / "guard.state"
+
+
+def flip_bit(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_damaged_state_goes_back_by_a_round(
+    judged: Path, replies: list[Reply], caplog: pytest.LogCaptureFixture
+) -> None:
+    before, draw = read_state(locate_before(judged)), random.Random(1)
+    assert before.round == 1
+    good, kept = judged.read_bytes(), locate_before(judged).read_bytes()
+    for _ in range(20):
+        judged.write_bytes(good)
+        locate_before(judged).write_bytes(kept)
+        flip_bit(judged, draw.randrange(8 * len(good)))
+        caplog.clear()
+        guard = Guard(FoolsGold())
+        assert guard.load(judged)
+        assert pack(guard.state_dict()) == pack(before.plain())
+        (message,) = caplog.messages
+        assert message.startswith(f"{judged} is not the state of a guard: it ")
+    guard(MODEL, replies)
+    guard.save(judged)
+    assert pack(read_state(judged).plain()) == pack(unpack_sealed(good))
+    assert (read_state(judged).round, read_state(locate_before(judged)).round) == (2, 1)
+
+
+def test_a_state_is_refused_if_the_one_before_is_damaged_too(judged: Path) -> None:
+    for path in (judged, locate_before(judged)):
+        flip_bit(path, 4000)
+    guard = Guard(FoolsGold(), on_other_state="fresh")
+    with pytest.raises(RunError, match=r"guard\.state is not the state of a guard: it .*; nor is guard\.state\.before"):
+        guard.load(judged)
+    assert guard.round == 0
+
+
+def test_a_federation_that_starts_again_has_no_state_before(judged: Path, replies: list[Reply]) -> None:
+    judged.unlink()
+    guard = Guard(FoolsGold())
+    assert not guard.load(judged)
+    guard(MODEL, replies)
+    guard.save(judged)
+    assert not locate_before(judged).exists()
+
+
+def test_a_state_without_a_seal_can_be_converted(tmp_path: Path) -> None:
+    file = tmp_path / "guard.state"
+    file.write_bytes(pack(OLD))
+    with pytest.raises(RunError, match="has no SHA-256 of its content: it is damaged, or only the earlier version"):
+        read_state(file)
+    write_state(file, parse_state(unpack(file.read_bytes())))
+    assert read_state(file).round == 3
 
 
 def make_guard(**settings: Any) -> Guard:

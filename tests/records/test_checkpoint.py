@@ -11,9 +11,17 @@ from safetensors.torch import save
 from torch import Tensor
 
 from snowball.errors import RunError
-from snowball.records.checkpoint import MIN_STORED_BYTES, STATE_FILE, TENSOR_FOLDER, RunState, load_state, save_state
+from snowball.records.checkpoint import (
+    MIN_STORED_BYTES,
+    STATE_FILE,
+    TENSOR_FOLDER,
+    RunState,
+    hash_tensor,
+    load_state,
+    save_state,
+)
 from snowball.records.files import write_bytes
-from snowball.serialization import decode, encode, pack, unpack
+from snowball.serialization import decode, encode, pack, pack_sealed, seal, unpack
 from snowball.updates import Layout
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -83,10 +91,13 @@ def test_large_tensors_are_files_that_are_written_once(tmp_path: Path) -> None:
     assert len(before) == 4
     save_state(RunState(2, torch.zeros(3), {"rows": kept[1:]}), tmp_path)
     after = list_files(tmp_path)
-    assert len(after) == 4
-    assert len(after.items() & before.items()) == 3
+    assert len(after) == 5  # the checkpoint before still uses the first one
+    assert before.items() < after.items()
+    save_state(RunState(3, torch.zeros(3), {"rows": kept[1:]}), tmp_path)
+    del after[f"{hash_tensor(kept[0])}.safetensors"]
+    assert list_files(tmp_path) == after
     assert (tmp_path / STATE_FILE).stat().st_size < 2**12
-    state = load_state(tmp_path, 2, make_layout(3))
+    state = load_state(tmp_path, 3, make_layout(3))
     assert state is not None
     assert all(are_equal(*pair) for pair in zip(state.defense["rows"], kept[1:], strict=True))
 
@@ -110,16 +121,17 @@ def test_large_tensors_come_back_as_they_were(tmp_path: Path) -> None:
 def test_a_crash_between_the_files_leaves_the_last_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
-    def crash(path: Path, content: bytes) -> None:
+    def crash(path: Path, content: bytes, keep_before: bool = False) -> None:
         done.append(path)
         if len(done) > writes:
             raise KeyboardInterrupt
-        write_bytes(path, content)
+        write_bytes(path, content, keep_before)
 
     save_state(RunState(1, torch.zeros(3), {"rows": [make_large(1), make_large(2)]}), tmp_path)
     done: list[Path] = []
     following = RunState(2, torch.zeros(3), {"rows": [make_large(2), make_large(3), make_large(4)]})
-    monkeypatch.setattr("snowball.records.checkpoint.write_bytes", crash)
+    for module in ("checkpoint", "sealed"):
+        monkeypatch.setattr(f"snowball.records.{module}.write_bytes", crash)
     with pytest.raises(KeyboardInterrupt):
         save_state(following, tmp_path)
     state = load_state(tmp_path, 2, make_layout(3))
@@ -127,9 +139,8 @@ def test_a_crash_between_the_files_leaves_the_last_checkpoint(
     assert state.round == 1
     assert torch.equal(state.defense["rows"][0], make_large(1))
     monkeypatch.undo()
-    (tmp_path / TENSOR_FOLDER / ".draft.safetensors.17").write_bytes(b"torn")
     save_state(following, tmp_path)
-    assert len(list_files(tmp_path)) == 3
+    assert len(list_files(tmp_path)) == 4  # three, and one that only the checkpoint before uses
 
 
 def test_without_large_tensors_there_is_one_file(tmp_path: Path) -> None:
@@ -141,9 +152,10 @@ HARM: dict[str, Callable[[Path], Any]] = {
     "missing": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),
     "torn": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "another": lambda path: path.write_bytes(pack(make_large(2))),
-    "no tensor": lambda path: path.write_bytes(pack({"a": 1})),
-    "elsewhere": lambda path: path.write_bytes(pack(make_large(1), lambda _: "other")),
+    "not sealed": lambda path: path.write_bytes(pack(make_large(1))),
+    "another": lambda path: path.write_bytes(pack_sealed(make_large(2))),
+    "no tensor": lambda path: path.write_bytes(pack_sealed({"a": 1})),
+    "elsewhere": lambda path: path.write_bytes(pack_sealed(make_large(1), lambda _: "other")),
 }
 
 
@@ -159,7 +171,7 @@ def test_a_damaged_file_of_a_large_tensor_is_refused(tmp_path: Path, harm: str) 
 @pytest.mark.parametrize("name", ["../state", "\0", "x" * 5000, "", 5])
 def test_a_checkpoint_that_names_other_files_is_refused(tmp_path: Path, name: Any) -> None:
     state = RunState(1, torch.zeros(3), {"rows": [make_large(1)]})
-    (tmp_path / STATE_FILE).write_bytes(pack(vars(state), lambda tensor: name if len(tensor) > 3 else None))
+    (tmp_path / STATE_FILE).write_bytes(pack_sealed(vars(state), lambda tensor: name if len(tensor) > 3 else None))
     with pytest.raises(RunError, match=r"state\.safetensors is not a checkpoint of a run: "):
         load_state(tmp_path, 2, make_layout(3))
 
@@ -169,13 +181,12 @@ def test_what_is_packed_whole_names_no_other_file() -> None:
         unpack(pack([torch.ones(3)], lambda _: "there"))
 
 
-def test_a_checkpoint_from_before_there_were_buffers_has_none(tmp_path: Path) -> None:
-    former = vars(RunState(1, torch.zeros(3)))
-    del former["buffers"]
-    (tmp_path / STATE_FILE).write_bytes(pack(former))
-    state = load_state(tmp_path, 2, make_layout(3))
-    assert state is not None
-    assert state.buffers == {}
+def test_a_checkpoint_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_bytes(pack(vars(RunState(1, torch.zeros(3)))))
+    with pytest.raises(
+        RunError, match=r"state\.safetensors is not a checkpoint of a run: it has no SHA-256 .* earlier"
+    ):
+        load_state(tmp_path, 2, make_layout(3))
 
 
 def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
@@ -223,7 +234,8 @@ def test_a_checkpoint_that_does_not_fit_the_run_is_refused(tmp_path: Path, case:
 
 
 def test_a_checkpoint_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    (tmp_path / STATE_FILE).write_bytes(save({}, {"tree": '{"list": [' * 5000 + "1" + "]}" * 5000}))
+    tree = '{"list": [' * 5000 + "1" + "]}" * 5000
+    (tmp_path / STATE_FILE).write_bytes(seal(save({}, {"sealed": "0" * 64 + tree})))
     with pytest.raises(RunError, match="is not a checkpoint of a run"):
         load_state(tmp_path, 2, make_layout(3))
 

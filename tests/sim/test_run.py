@@ -68,7 +68,11 @@ def test_a_stopped_run_goes_on_to_the_same_end(tiny: MakeExperiment, tmp_path: P
     list(run_experiment(experiment, tmp_path / "whole"))
     stop_after(2, experiment, tmp_path / "stopped")
     assert not is_finished(tmp_path / "stopped", experiment)
+    leftovers = [tmp_path / "stopped" / name / f".snowball-{'0' * 32}" for name in ("", "checkpoint")]
+    for path in leftovers:
+        path.write_bytes(b"torn")
     assert [record["round"] for record in run_experiment(experiment, tmp_path / "stopped", resume=True)] == [3]
+    assert not any(path.exists() for path in leftovers)
     assert read_records(tmp_path / "stopped") == read_records(tmp_path / "whole")
 
 
@@ -187,6 +191,38 @@ def test_a_run_from_before_a_setting_was_added_goes_on_with_its_former_value(
     with pytest.raises(RunError, match=r"was started with defense\.ballot_floor = 0\.5, not 0\.25: resume"):
         list(run_experiment(tiny("defense.ballot_floor=0.25"), tmp_path, resume=True))
     assert [record["round"] for record in run_experiment(tiny(), tmp_path, resume=True)] == [2]
+
+
+def test_a_damaged_checkpoint_repeats_its_round(
+    tiny: MakeExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("snowball.records.checkpoint.MIN_STORED_BYTES", 2**12)
+    experiment = tiny("rounds=3", "defense.name=foolsgold")
+    stop_after(2, experiment, tmp_path / "state")
+    shutil.copytree(tmp_path / "state", tmp_path / "tensor")
+    list(run_experiment(experiment, tmp_path / "state", resume=True))
+    whole = read_records(tmp_path / "state")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "tensor", tmp_path / "state")
+    tensors = (tmp_path / "tensor" / "checkpoint" / "tensors").iterdir()
+    last = max(tensors, key=lambda tensor: tensor.stat().st_mtime_ns)
+    for path in (tmp_path / "state" / "checkpoint" / "state.safetensors", last):
+        path.write_bytes(path.read_bytes()[:300] + b"!" + path.read_bytes()[301:])
+    for name, message in (("state", "state.safetensors is not a checkpoint"), ("tensor", f"it needs {last}, and it")):
+        caplog.clear()
+        assert [each["round"] for each in run_experiment(experiment, tmp_path / name, resume=True)] == [2, 3]
+        assert read_records(tmp_path / name) == whole
+        assert [message in logged for logged in caplog.messages] == [True]
+
+
+def test_a_run_with_two_damaged_checkpoints_is_refused(tiny: MakeExperiment, tmp_path: Path) -> None:
+    stop_after(2, tiny("rounds=3"), tmp_path)
+    for name in ("state.safetensors", "state.safetensors.before"):
+        (tmp_path / "checkpoint" / name).write_bytes(b"")
+    before = read_files(tmp_path)
+    with pytest.raises(RunError, match=r"checkpoint/state\.safetensors is not a checkpoint of a run: .*; nor is state"):
+        list(run_experiment(tiny("rounds=3"), tmp_path, resume=True))
+    assert read_files(tmp_path) == before
 
 
 def drop_last(path: Path) -> None:

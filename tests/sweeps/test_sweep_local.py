@@ -297,7 +297,7 @@ def test_stopped_a_sweep_says_how_it_goes_on_and_leaves_nobody_behind(
     else:
         stopped.send_signal(stop)
     _, errors = stopped.communicate(timeout=TIMEOUT_SECONDS)
-    assert stopped.returncode == 130
+    assert stopped.returncode == 128 + stop
     assert errors == f"stopped; run the same command to continue; the runs so far are in {out}\n"
     assert not holders(out)
     assert not (out / "failed.json").exists()

@@ -81,7 +81,7 @@ def test_stopped_it_says_how_it_goes_on_and_leaves_nobody_behind(grid: Path, tmp
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     code, _, errors = finish(process)
-    assert code == 130
+    assert code == 143
     assert errors == f"stopped; run the same command to continue; the runs so far are in {tmp_path / 'out'}\n"
     while members(process.pid):
         assert time.monotonic() < deadline

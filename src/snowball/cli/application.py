@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from snowball.cli.stopping import exit_stopped, stop_on_signals
+
 if TYPE_CHECKING:
     from rich.table import Table
-
-EXIT_STOPPED = 130
-"""Exit code after Ctrl-C, as in shells."""
 
 TABLE_CHARS = 180
 """Width of the table that has one row per run."""
@@ -27,7 +26,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Commands(TyperGroup):
-    """Lists commands in the order in which people need them, and ends on Ctrl-C without a traceback."""
+    """Lists commands in the order in which people need them, and ends on Ctrl-C or a signal without a traceback."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands' names."""
@@ -36,10 +35,10 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("stopped; run the same command to start again", err=True)
-            raise typer.Exit(EXIT_STOPPED) from None
+            with stop_on_signals():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            exit_stopped(interrupt, "run the same command to start again")
 
 
 app = typer.Typer(

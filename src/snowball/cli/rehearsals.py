@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snowball.cli.application import EXIT_STOPPED, TABLE_CHARS, Json, app, build_table
-from snowball.cli.sweeps import SweepEngine, choose_executor, follow_sweep, handle_sigterm
+from snowball.cli.application import TABLE_CHARS, Json, app, build_table
+from snowball.cli.stopping import exit_stopped
+from snowball.cli.sweeps import SweepEngine, choose_executor, follow_sweep
 from snowball.errors import SettingError
 
 if TYPE_CHECKING:
@@ -118,14 +119,13 @@ def run_to_result(rehearsal: "Rehearsal", folder: Path, execute: "Executor", ret
     from snowball.sweeps.sweep import prepare_sweep
 
     typer.echo(describe_sites(rehearsal))
-    with exclusive_lock(folder, "sweep"), handle_sigterm():
+    with exclusive_lock(folder, "sweep"):
         plan = prepare_sweep(rehearsal.grid, folder, retry)
         typer.echo(describe_work(plan, rehearsal, execute.jobs, folder))
         try:
             follow_sweep(plan, folder, execute)
-        except KeyboardInterrupt:
-            typer.echo(f"stopped; run the same command to continue; the runs so far are in {folder}", err=True)
-            raise typer.Exit(EXIT_STOPPED) from None
+        except KeyboardInterrupt as interrupt:
+            exit_stopped(interrupt, f"run the same command to continue; the runs so far are in {folder}")
     return judge_rehearsal(rehearsal, folder)
 
 

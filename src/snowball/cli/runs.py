@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import EXIT_STOPPED, app
+from snowball.cli.application import app
 from snowball.cli.reports import show_headline, show_runs
+from snowball.cli.stopping import exit_stopped
 from snowball.errors import RunError, SettingError
 from snowball.registry import suggest_name
 from snowball.sim.engines.choice import Device, EngineName, choose_engine
@@ -139,12 +140,11 @@ def run_to_end(
     try:
         with closing(rounds):
             show_progress(rounds, experiment.rounds)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if not holds_run(folder):
             raise  # nothing to resume
         again = "the same command" if resume else "the same command plus --resume"
-        typer.echo(f"stopped; resume with {again}; the rounds so far are in {folder}", err=True)
-        raise typer.Exit(EXIT_STOPPED) from None
+        exit_stopped(interrupt, f"resume with {again}; the rounds so far are in {folder}")
 
 
 def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:

@@ -26,7 +26,7 @@ def inspect_state(
     """Show which round, defense and version a guard's state is of."""
     from snowball.guard.state import forget_memory, read_state, write_state
 
-    state = read_state(file)
+    state = read_state(file, restore=fresh)
     if fresh:
         state = forget_memory(state)
         write_state(file, state)

@@ -1,16 +1,15 @@
 """The command `sweep`: runs a grid of experiments."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snowball.cli.application import EXIT_STOPPED, app
+from snowball.cli.application import app
+from snowball.cli.stopping import exit_stopped
 from snowball.errors import SettingError
 
 if TYPE_CHECKING:
@@ -47,15 +46,14 @@ def sweep_grid(
 
     chosen = read_grid(source)
     refuse_unshowable(chosen, out)
-    with exclusive_lock(out, "sweep"), handle_sigterm():
+    with exclusive_lock(out, "sweep"):
         plan = prepare_sweep(chosen, out, retry)
         skipped = f", {len(plan.skipped)} failed before (--retry runs them again)" if plan.skipped else ""
         typer.echo(f"{chosen.title}: {len(plan.done)} runs are done{skipped}, {len(plan.waiting)} to do")
         try:
             failed = follow_sweep(plan, out, execute)
-        except KeyboardInterrupt:
-            typer.echo(f"stopped; run the same command to continue; the runs so far are in {out}", err=True)
-            raise typer.Exit(EXIT_STOPPED) from None
+        except KeyboardInterrupt as interrupt:
+            exit_stopped(interrupt, f"run the same command to continue; the runs so far are in {out}")
     missing = len(plan.skipped) + failed
     typer.echo(f"{len(chosen.runs) - missing} of {len(chosen.runs)} runs are in {out}")
     if missing:
@@ -89,16 +87,6 @@ def refuse_unshowable(grid: "Grid", folder: Path) -> None:
     build_figure(build_sweep(grid.manifest(), folder, grid.name, faults))
     if faults:
         raise SettingError(faults[0])
-
-
-@contextmanager
-def handle_sigterm() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def follow_sweep(plan: "Plan", folder: Path, execute: "Executor") -> int:

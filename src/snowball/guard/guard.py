@@ -64,6 +64,7 @@ from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
 from snowball.records.audit import Decision, JudgedRound, RecordedRound
+from snowball.records.drafts import remove_leftovers
 from snowball.records.files import explain_os_errors
 from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
@@ -245,15 +246,19 @@ class Guard:
         self._take_state(parse_state(state))
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file, whole or not at all; the state before stays beside it, as `FILE.before`."""
         write_state(path, self._collect_state())
 
     def load(self, path: str | Path) -> bool:
-        """Continue from the state in a file; return False if there is no such file. See `on_other_state`."""
+        """Continue from the state in a file; return False if there is no such file. See `on_other_state`.
+
+        If the file is damaged, the state before it takes its place, with a warning.
+        """
         with explain_os_errors(Path(path)):
             if not Path(path).exists():
                 return False
-        state = read_state(path)
+        remove_leftovers(Path(path).parent)
+        state = read_state(path, restore=True)
         try:
             self._take_state(state)
         except RunError as error:

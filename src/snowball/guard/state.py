@@ -11,16 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError
-
 from snowball.defenses import Defense
 from snowball.defenses.base import check_state
 from snowball.errors import RunError
 from snowball.guard.alerts.events import Streaks, read_streaks
 from snowball.guard.audit_log import describe_settings
 from snowball.records.audit import MAX_ROUND, is_sha256
-from snowball.records.files import replace_non_finite, write_bytes
-from snowball.serialization import pack, unpack
+from snowball.records.files import replace_non_finite
+from snowball.records.sealed import read_sealed, write_sealed
 from snowball.updates import Layout
 
 MAX_SHOWN_CHARS = 60
@@ -145,14 +143,9 @@ def is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(type(size) is int and 0 <= size <= MAX_COLUMNS for size in value)
 
 
-def read_state(path: str | Path) -> GuardState:
-    """Read the file of a guard's state."""
-    try:
-        if not Path(path).is_file():
-            raise ValueError("it is not a file")
-        content = unpack(Path(path).read_bytes())
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is not the state of a guard: {error}") from error
+def read_state(path: str | Path, restore: bool = False) -> GuardState:
+    """Read the file of a guard's state; if it is damaged, the state before it, which `restore` puts in its place."""
+    content = read_sealed(Path(path), "the state of a guard", restore=restore)
     try:
         return parse_state(content)
     except RunError as error:
@@ -160,8 +153,8 @@ def read_state(path: str | Path) -> GuardState:
 
 
 def write_state(path: str | Path, state: GuardState) -> None:
-    """Write the file of a guard's state, whole or not at all."""
-    write_bytes(Path(path), pack(state.plain()))
+    """Write the file of a guard's state, whole or not at all; the state before stays beside it."""
+    write_sealed(Path(path), state.plain())
 
 
 def forget_memory(state: GuardState) -> GuardState:

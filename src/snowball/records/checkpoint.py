@@ -1,22 +1,23 @@
 """State of a run between two rounds, and the checkpoint that stores it: tensors and JSON, nothing pickled.
 
 Large tensors are separate files, named by a hash of their content: tensors that a round does not change are not written
-again.
+again. The checkpoint of the round before stays, for the case that the last one is damaged.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from snowball.buffers import Buffers
 from snowball.errors import RunError
-from snowball.records.files import write_bytes
-from snowball.serialization import pack, unpack
+from snowball.records.files import locate_before, write_bytes
+from snowball.records.sealed import read_sealed, read_version, write_sealed
+from snowball.serialization import pack_sealed
 from snowball.updates import Layout
 
 STATE_FILE, TENSOR_FOLDER = "state.safetensors", "tensors"
@@ -49,44 +50,67 @@ class RunState:
 
 
 def save_state(state: RunState, folder: Path) -> None:
-    """Replace the checkpoint in a folder atomically."""
-    stored: set[str] = set()
+    """Replace the checkpoint in a folder atomically; the one before stays beside it."""
 
     def store(tensor: Tensor) -> str | None:
         if tensor.nbytes < MIN_STORED_BYTES:
             return None
-        stored.add(name := hash_tensor(tensor))
-        if not (path := locate_tensor(folder, name)).exists():
+        if not (path := locate_tensor(folder, name := hash_tensor(tensor))).exists():
             path.parent.mkdir(exist_ok=True)
-            write_bytes(path, pack(tensor))
+            write_bytes(path, pack_sealed(tensor))
         return name
 
     folder.mkdir(exist_ok=True)
-    write_bytes(folder / STATE_FILE, pack(vars(state), store))
-    for path in (folder / TENSOR_FOLDER).glob("*.safetensors*"):  # also drafts that a crash left behind
-        if path.stem not in stored:
-            path.unlink(missing_ok=True)
+    write_sealed(folder / STATE_FILE, vars(state), store)
+    delete_unused(folder)
 
 
 def load_state(folder: Path, rounds: int, layout: Layout) -> RunState | None:
-    """Load the checkpoint in a folder, or None; refuse one that does not fit the number of rounds and the layout."""
+    """Load the checkpoint in a folder, or None; refuse one that does not fit the number of rounds and the layout.
+
+    If it is damaged, the one before takes its place, with a warning.
+    """
     path = folder / STATE_FILE
     if not path.exists():
         return None
+    content = read_sealed(path, "a checkpoint of a run", lambda name: load_tensor(folder, name), restore=True)
     try:
-        state = RunState(**unpack(path.read_bytes(), lambda name: load_tensor(folder, name)))
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        state = RunState(**content)
+    except TypeError as error:
         raise RunError(f"{path} is not a checkpoint of a run: {error}") from error
     if fault := find_fault(state, rounds, layout):
         raise RunError(f"{path} is not a checkpoint of this run: {fault}")
+    delete_unused(folder)  # a damaged tensor of the round to be repeated would not be written again
     return state
+
+
+def delete_unused(folder: Path) -> None:
+    """Delete the large tensors that neither checkpoint in a folder uses."""
+    used = {name for path in (folder / STATE_FILE, locate_before(folder / STATE_FILE)) for name in list_stored(path)}
+    for path in (folder / TENSOR_FOLDER).glob("*.safetensors"):
+        if path.stem not in used:
+            path.unlink(missing_ok=True)
+
+
+def list_stored(path: Path) -> set[str]:
+    """Return all words in a checkpoint's header that can be names of large tensors."""
+    if not path.exists():
+        return set()
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(min(length, path.stat().st_size))
+    return {name.decode() for name in re.findall(rb"\b[0-9a-f]{64}\b", header)}
 
 
 def load_tensor(folder: Path, name: str) -> Tensor:
     """Load a large tensor of the checkpoint in a folder."""
-    tensor = unpack(locate_tensor(folder, name).read_bytes())
+    path = locate_tensor(folder, name)
+    try:
+        tensor = read_version(path)
+    except ValueError as error:
+        raise ValueError(f"it needs {path}, and {error}") from error
     if not isinstance(tensor, Tensor) or hash_tensor(tensor) != name:
-        raise ValueError(f"{locate_tensor(folder, name)} does not hold what was written into it")
+        raise ValueError(f"it needs {path}, which does not hold what was written into it")
     return tensor
 
 

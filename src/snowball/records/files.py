@@ -1,5 +1,6 @@
 """Atomic files: written whole or not at all, read strictly, with one-sentence errors."""
 
+import errno
 import json
 import math
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from snowball.errors import RunError
+from snowball.records.drafts import open_draft
 
 BLOCK_BYTES = 1 << 16
 """Bytes that are read at once from the end of a file."""
@@ -31,6 +33,8 @@ def append_line(path: Path, line: bytes) -> None:
             if file.write(line) != len(line):
                 raise OSError("the disk is full")
             os.fsync(file.fileno())
+            if end == 0:
+                sync_folder(path.parent)
         except OSError:
             file.truncate(end)
             raise
@@ -75,21 +79,57 @@ def read_json(path: str | Path) -> Any:
     return parse_json(content, str(path))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a draft next to the file, then replace the file: readers see the old content or the new."""
+def write_bytes(path: Path, content: bytes, keep_before: bool = False) -> None:
+    """Write a draft next to the file, then replace the file: readers see the old content or the new.
+
+    With `keep_before`, the old content stays beside it, as `locate_before` names it.
+    """
     target = Path(os.path.realpath(path))
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
     with explain_os_errors(path):
         if target.exists() and not target.is_file():
             raise RunError(f"{path} cannot be written: it exists and is not a regular file")
+        with open_draft(target.parent) as (draft, file):
+            file.write(content)
+            file.flush()
+            replace_file(draft, target, keep_before)
+
+
+def replace_file(draft: Path, target: Path, keep_before: bool = False) -> None:
+    """Let a finished file replace another one, so that a loss of power cannot undo it."""
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    if keep_before:
+        keep_version(target)
+    os.replace(draft, target)  # noqa: PTH105
+    sync_folder(target.parent)
+
+
+def keep_version(target: Path) -> None:
+    """Give a file a second name, for when it is replaced; if there is no file, remove what that name had."""
+    before = locate_before(target)
+    before.unlink(missing_ok=True)
+    if target.exists():
         try:
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)  # noqa: PTH105
-        except OSError:
-            draft.unlink(missing_ok=True)
+            os.link(target, before)
+        except OSError:  # such as a file system without links
+            write_bytes(before, target.read_bytes())
+
+
+def locate_before(path: Path) -> Path:
+    """Return where the version before a file stays."""
+    return path.with_name(f"{path.name}.before")
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files reach the disk, where the file system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
             raise
 
 

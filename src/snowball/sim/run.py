@@ -13,7 +13,8 @@ from typing import Any
 from snowball.data.preview import make_preview
 from snowball.defenses.base import StatefulLocalDefense, check_state, explain_schedule
 from snowball.errors import RunError
-from snowball.records.checkpoint import RunState, load_state, save_state
+from snowball.records.checkpoint import TENSOR_FOLDER, RunState, load_state, save_state
+from snowball.records.drafts import remove_leftovers
 from snowball.records.lock import exclusive_lock
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
@@ -47,6 +48,8 @@ def run_experiment(
     with exclusive_lock(path, "run"):
         resumes = resume and (path / RUN).exists()
         folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
+        for each in (path, path / CHECKPOINT, path / CHECKPOINT / TENSOR_FOLDER):
+            remove_leftovers(each)
         with track_run(trackers or {}, folder) as tracked:
             with closing(simulate(federation, engine, state, observe)) as rounds:
                 for record in rounds:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from snowball.errors import RunError, SnowballError
-from snowball.records.sweep import read_failed, write_failed, write_manifest
+from snowball.records.drafts import remove_leftovers
+from snowball.records.sweep import MANIFESTS, read_failed, write_failed, write_manifest
 from snowball.sim.run import is_finished
 from snowball.sweeps.grid import Grid, PlannedRun
 
@@ -58,6 +59,8 @@ class Plan:
 
 def prepare_sweep(grid: Grid, folder: Path, retry: bool = False) -> Plan:
     """Plan a grid from what the folder already holds, and write the grid's manifest there."""
+    for each in (folder, folder / MANIFESTS):
+        remove_leftovers(each)
     before = read_failed(folder)
     done, unusable = inspect_runs(grid, folder)
     failed = {name: before[name] for name in before if name not in done} | unusable

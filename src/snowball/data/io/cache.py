@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from snowball.data.io.formats import compute_sha256, convert_read_errors
 from snowball.data.io.locate import get_cache_folder
+from snowball.records.drafts import temporary_folder
+from snowball.records.files import replace_file
 
 CACHE_VERSION = 2
 """Version of the cached data. Increase it when a parser's result changes."""
@@ -53,10 +54,9 @@ def write_cached(path: Path, save: Callable[[Path], object]) -> None:
     """Write a file to the cache atomically. A cache that cannot be written is not an error."""
     with suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            part = Path(folder) / path.name
-            save(part)
-            part.replace(path)
+        with temporary_folder(path.parent) as folder:
+            save(folder / path.name)
+            replace_file(folder / path.name, path)
 
 
 def compute_checksum(path: Path) -> str:

@@ -1,7 +1,6 @@
 """Atomic downloads with checksums."""
 
 import hashlib
-import tempfile
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Protocol
@@ -9,6 +8,8 @@ from urllib.request import urlopen
 
 from snowball.data.io.formats import MAX_UNPACKED_BYTES
 from snowball.errors import DataError
+from snowball.records.drafts import temporary_folder
+from snowball.records.files import replace_file
 
 CHUNK_BYTES = 1 << 16
 
@@ -25,13 +26,13 @@ def download_file(url: str, path: Path, checksum: str, timeout: float = 30) -> N
     """Download a file. It appears at `path` only once it is complete and has this SHA-256."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with urlopen(url, timeout=timeout) as response, tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            part = Path(folder) / path.name
+        with urlopen(url, timeout=timeout) as response, temporary_folder(path.parent) as folder:
+            part = folder / path.name
             with part.open("wb") as file:
                 found = copy_response(response, file)
             if found != checksum:
                 raise DataError(f"{url} has the sha256 {found}, expected {checksum}")
-            part.replace(path)
+            replace_file(part, path)
     except (OSError, HTTPException) as error:
         raise DataError(f"{url} cannot be downloaded to {path} ({error or type(error).__name__})") from error
 

@@ -9,11 +9,11 @@ import subprocess
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Self
 
 from snowball.errors import RunError
+from snowball.records.drafts import temporary_folder
 from snowball.sim.engines.ray_cluster import RAY_ENVIRONMENT
 
 Config = Mapping[str, str | int | float]
@@ -52,8 +52,8 @@ class SimulationLink:
         self.workers, self.more = workers, environment or {}
 
     def __enter__(self) -> Self:
-        self.temporary = TemporaryDirectory(ignore_cleanup_errors=True)
-        self.folder, self.port = Path(self.temporary.name), find_free_port()
+        self.temporary = temporary_folder()
+        self.folder, self.port = self.temporary.__enter__(), find_free_port()
         scripts = sysconfig.get_path("scripts")
         path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
         cluster = os.environ.get("RAY_ADDRESS", "local")  # not a cluster that Ray finds on this machine
@@ -74,7 +74,7 @@ class SimulationLink:
     def __exit__(self, *error: object) -> None:
         """End the SuperLink; Flower's other processes end with it."""
         stop_process(self.process)
-        self.temporary.cleanup()
+        self.temporary.__exit__(None, None, None)
 
     def start_app(self, app: Path, nodes: int, config: Config, log: Path) -> subprocess.Popen[bytes]:
         """Start an app on some simulated SuperNodes, one core each; the process ends with it, its output is the log."""

@@ -5,7 +5,6 @@ global row, the client and the round, and on nothing that ran before it.
 """
 
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from snowball.buffers import Buffers
 from snowball.errors import RunError
 from snowball.models.own import find_transfer_fault
 from snowball.records.checkpoint import RunState
+from snowball.records.drafts import temporary_folder
 from snowball.sim.engines.base import Engine, pack_message, unpack_message
 from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.serial import SerialEngine
@@ -50,8 +50,8 @@ class ProcessEngine(Engine):
         self.stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="snowball-") as folder:
-            file = Path(folder) / "rows"
+        with ExitStack() as stack, temporary_folder() as folder:
+            file = folder / "rows"
             reserve_file(file, 4 * self.width * (1 + self.experiment.cohort))
             self.base, self.rows = open_shared_rows(file, self.experiment.cohort, self.width)
             inputs = WorkerInputs.write(self.experiment, file)

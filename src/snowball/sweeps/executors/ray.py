@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,6 +12,7 @@ from time import monotonic
 from typing import Any, TypedDict
 
 from snowball.errors import MissingExtra, RunError
+from snowball.records.drafts import temporary_folder
 from snowball.records.files import make_folder, write_bytes
 from snowball.records.run import ROUNDS, RUN, SUMMARY
 from snowball.sim.engines.processes import count_cores
@@ -91,11 +91,11 @@ def run_task(settings: str) -> JobResult:
 
     torch.set_num_threads(1)
     started, files, fault = monotonic(), dict[str, bytes](), ""
-    with tempfile.TemporaryDirectory(prefix="snowball-") as folder:
+    with temporary_folder() as folder:
         try:
-            for _ in run_experiment(Experiment.parse(json.loads(settings)), Path(folder)):
+            for _ in run_experiment(Experiment.parse(json.loads(settings)), folder):
                 pass
-            files = {name: (Path(folder) / name).read_bytes() for name in RESULT_FILES}
+            files = {name: (folder / name).read_bytes() for name in RESULT_FILES}
         except Exception as error:
             fault = describe_failure(error)
     return {"files": files, "fault": fault, "seconds": monotonic() - started}
