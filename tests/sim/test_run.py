@@ -119,6 +119,20 @@ def test_what_the_checkpoint_does_not_know_is_done_again(tiny: MakeExperiment, t
     assert read_records(tmp_path / "run") == expected
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_files_that_killed_runs_left_half_written_are_removed(
+    tiny: MakeExperiment, tmp_path: Path, resume: bool
+) -> None:
+    stop_after(1, tiny(), tmp_path / "run")
+    names = (".run.json.17", ".rounds.jsonl.2", ".summary.json.4711", "checkpoint/.state.safetensors.3")
+    for name in (*names, ".mine.json.1", ".run.json.mine"):
+        (tmp_path / "run" / name).write_bytes(b"half of")
+    next(run_experiment(tiny(), tmp_path / "run", resume=resume, overwrite=not resume))
+    assert not any((tmp_path / "run" / name).exists() for name in names)
+    assert (tmp_path / "run" / ".mine.json.1").exists()
+    assert (tmp_path / "run" / ".run.json.mine").exists()
+
+
 def test_resuming_what_never_started_starts_it(tiny: MakeExperiment, tmp_path: Path) -> None:
     assert [record["round"] for record in run_experiment(tiny("rounds=1"), tmp_path / "new", resume=True)] == [1]
 

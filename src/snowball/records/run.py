@@ -23,6 +23,9 @@ from snowball.records.summary import Summary, summarise_rounds
 
 RUN, ROUNDS, SUMMARY, CHECKPOINT = FILES = ("run.json", "rounds.jsonl", "summary.json", "checkpoint")
 
+DRAFTS = [*(f".{name}.[0-9]*" for name in (RUN, ROUNDS, SUMMARY)), f"{CHECKPOINT}/.*.[0-9]*"]
+"""Patterns of the files that a killed run leaves half-written."""
+
 
 class RunInfo(TypedDict, total=False):
     """The content of run.json: what was run, with which code, where and on which data.
@@ -68,6 +71,13 @@ RUN_FIELDS: dict[str, Callable[[Any], bool]] = {
     "started": is_text,
 }
 """The fields of run.json that are read, and the check of each."""
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove the files that killed runs left half-written; nobody else may be writing into the folder."""
+    with explain_os_errors(folder):
+        for draft in (draft for pattern in DRAFTS for draft in folder.glob(pattern)):
+            draft.unlink()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from snowball.errors import RunError
 from snowball.records.checkpoint import RunState, load_state, save_state
 from snowball.records.lock import exclusive_lock
 from snowball.records.rounds import RoundRecord
-from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo
+from snowball.records.run import CHECKPOINT, ROUNDS, RUN, RunFolder, RunInfo, remove_drafts
 from snowball.records.run_names import ADDED_SETTINGS, drop_added_settings, hash_settings
 from snowball.settings import Settings, flatten_settings
 from snowball.sim.engines.base import Engine
@@ -45,6 +45,7 @@ def run_experiment(
     if not (resume and (path / RUN).exists()):
         rehearse_round(federation)  # refuses impossible settings before there is a folder
     with exclusive_lock(path, "run"):
+        remove_drafts(path)
         resumes = resume and (path / RUN).exists()
         folder, state = reopen_run(path, federation) if resumes else create_run(path, federation, overwrite)
         with track_run(trackers or {}, folder) as tracked:
