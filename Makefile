@@ -9,7 +9,8 @@ SUPPLY := .venv-supply
 # One thread per process: parallelism comes from processes, and results do not depend on the core count.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-all test-flower test-nvflare shipped test-wheel hashes sbom scan check mutants fmt bench docs
+.PHONY: setup demo test test-all test-faults test-flower test-nvflare shipped test-wheel hashes sbom scan check mutants fmt
+.PHONY: bench docs
 
 setup: $(INSTALLED)
 
@@ -28,6 +29,11 @@ test: setup
 
 test-all: setup
 	$(BIN)/pytest -n 2 -m ''
+
+# Everything that tries to break the package: faults, kills, full disks, a soak, fuzzers, hostile rounds.
+test-faults: setup
+	$(BIN)/pytest -n 2 -m '' tests/faults tests/fuzz tests/sim/test_faults.py tests/sim/engines/test_engines.py \
+		tests/e2e/test_run_stopped.py tests/sweeps/test_sweep_local.py tests/test_hostile_rounds.py
 
 # Flower needs other versions than the tools here, so it gets its own environment.
 $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt

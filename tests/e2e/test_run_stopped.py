@@ -1,4 +1,4 @@
-"""Runs that are stopped in every possible way resume."""
+"""The command `snowball run`, stopped in every possible way, resumes. `tests/faults` kills runs far more often."""
 
 import os
 import signal
@@ -72,37 +72,35 @@ def members(group: int) -> list[int]:
     return found
 
 
-def finish(folder: Path, *options: str) -> str:
-    process = start(folder, *options)
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return output
-
-
-def test_killed_without_warning(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
-    process = start(tmp_path, "--workers", "2")
-    wait_until(lambda: rounds_done(tmp_path) >= 2)
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not members(process.pid))  # its workers notice
-    assert 2 <= len(RunFolder.open(tmp_path).read_rounds()) < len(expected)
-    finish(tmp_path, "--resume", "--engine", "serial")
-    assert timeless(tmp_path) == expected
-    assert "already has all of its 12 rounds" in finish(tmp_path, "--resume")
-
-
-def test_stopped_from_the_keyboard(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
-    process = start(tmp_path, "--workers", "2")
+def test_killed_stopped_and_robbed_of_its_worker_a_run_ends_with_the_same_records(
+    tmp_path: Path, expected: list[dict[str, Any]]
+) -> None:
+    killed = start(tmp_path, "--workers", "2")
     wait_until(lambda: rounds_done(tmp_path) >= 1)
-    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, errors
+    killed.kill()
+    killed.communicate()
+    wait_until(lambda: not members(killed.pid))  # its workers notice
+    done = rounds_done(tmp_path)
+    assert done < len(expected)
+
+    stopped = start(tmp_path, "--workers", "2", "--resume")
+    wait_until(lambda: rounds_done(tmp_path) > done)
+    os.killpg(stopped.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    _, errors = stopped.communicate(timeout=PATIENCE)
+    assert stopped.returncode == 130, errors
     assert errors.startswith("stopped; resume with ")
     assert errors.count("\n") == 1
-    wait_until(lambda: not members(process.pid))
-    done = timeless(tmp_path)
-    assert done == expected[: len(done)]
-    finish(tmp_path, "--resume", "--workers", "1")
+    wait_until(lambda: not members(stopped.pid))
+    done = rounds_done(tmp_path)
+    assert timeless(tmp_path) == expected[:done]
+
+    robbed = start(tmp_path, "--workers", "1", "--resume")
+    wait_until(lambda: rounds_done(tmp_path) > done)
+    for pid in set(members(robbed.pid)) - {robbed.pid}:
+        os.kill(pid, signal.SIGKILL)  # the worker, and what started it
+    _, errors = robbed.communicate(timeout=PATIENCE)
+    assert robbed.returncode == 0, errors
+    assert "tried again in a fresh worker" in errors
     assert timeless(tmp_path) == expected
 
 
@@ -119,15 +117,4 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(tmp_path: Path, expected:
         assert errors.count("\n") == 1
     os.kill(first.pid, signal.SIGCONT)
     assert first.wait(PATIENCE) == 0
-    assert timeless(tmp_path) == expected
-
-
-def test_a_worker_killed(tmp_path: Path, expected: list[dict[str, Any]]) -> None:
-    process = start(tmp_path, "--workers", "1")
-    wait_until(lambda: rounds_done(tmp_path) >= 1)
-    for pid in set(members(process.pid)) - {process.pid}:
-        os.kill(pid, signal.SIGKILL)  # the worker, and what started it
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert "tried again in a fresh worker" in errors
     assert timeless(tmp_path) == expected

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from snowball.data.io.formats import read_idx, read_npz
@@ -228,6 +228,28 @@ HOSTILE = (
 )
 """Pieces that break parsers: huge numbers, deep nesting, broken text, other types."""
 
+Damage = list[tuple[str, float, int, bytes]]
+"""What is done to a good file: how, where, to how many bytes, and with which bytes."""
+
+BAD_TOML: list[Damage] = [
+    [("insert", 0.0, 1, b"x = 0x" + b"f" * 5000 + b"\n")],  # an integer too long to be printed
+    [("insert", 0.0, 1, b"x = " + b"9" * 5000 + b"\n")],  # too long to be read
+    [("insert", 0.0, 1, b"a." * 5000 + b"a = 1\n")],  # took seconds to parse
+    [("insert", 0.0, 1, b"x = " + b"[" * 100_000 + b"\n")],  # overflowed the parser's stack
+]
+
+BAD_JSON: list[Damage] = [
+    [("insert", 0.0, 1, b"[" * 100_000)],
+    [("insert", 0.0, 1, b'{"a":' * 20_000)],
+    [("insert", 0.0, 1, b'{"round": ' + b"9" * 5000 + b"}\n")],
+]
+
+REGRESSIONS: Mapping[str, list[Damage]] = {
+    **dict.fromkeys(("preset", "grid", "rehearsal", "names", "decisions"), BAD_TOML),
+    **dict.fromkeys(("run.json", "rounds.jsonl", "summary.json", "manifest", "failed.json", "audit", "leaf"), BAD_JSON),
+}
+"""Damages that once broke a loader, or one like it: paste the `damage` of hypothesis's falsifying example here."""
+
 places = st.floats(0, 1, exclude_max=True)
 damages = st.lists(
     st.tuples(
@@ -239,10 +261,9 @@ damages = st.lists(
     min_size=1,
     max_size=3,
 )
-"""What is done to a good file: how, where, to how many bytes, and with which bytes."""
 
 
-def damage_content(content: bytes, damage: list[tuple[str, float, int, bytes]]) -> bytes:
+def damage_content(content: bytes, damage: Damage) -> bytes:
     """Return a file's bytes after some damage; "value" replaces a whole value of JSON or TOML."""
     for kind, place, length, piece in damage:
         start = int(place * (len(content) + 1))
@@ -269,8 +290,9 @@ def check_loader(loader: Loader, path: Path, content: bytes) -> None:
     assert sentence.isprintable()
 
 
-def fuzz_loader(loader: Loader, folder: Path, examples: int) -> None:
-    """Try damaged copies of a good file; the examples are the same in every run."""
+def fuzz_loader(name: str, folder: Path, examples: int) -> None:
+    """Try damaged copies of a good file, those of `REGRESSIONS` first; the examples are the same in every run."""
+    loader = LOADERS[name]
     path = folder / loader.name
     loader.make(path)
     good = path.read_bytes()
@@ -278,21 +300,23 @@ def fuzz_loader(loader: Loader, folder: Path, examples: int) -> None:
 
     @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(damages)
-    def check_damaged(damage: list[tuple[str, float, int, bytes]]) -> None:
+    def check_damaged(damage: Damage) -> None:
         check_loader(loader, path, damage_content(good, damage))
 
+    for damage in REGRESSIONS.get(name, ()):
+        check_damaged = example(damage)(check_damaged)
     check_damaged()
 
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_damaged_file_is_read_or_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    fuzz_loader(LOADERS[name], tmp_path, FEW)
+    fuzz_loader(name, tmp_path, FEW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_ten_thousand_damaged_files_are_read_or_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    fuzz_loader(LOADERS[name], tmp_path, MANY)
+    fuzz_loader(name, tmp_path, MANY)
 
 
 @pytest.mark.parametrize("name", LOADERS)

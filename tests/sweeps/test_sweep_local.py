@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -279,6 +280,26 @@ def test_killed_without_warning_a_sweep_goes_on_to_the_same_records(
     killed.communicate()
     assert any(len(records) < 6 for records in timeless(out).values())
     again = begin(longer, out)  # at once, while runs of the first may still be there
+    _, errors = again.communicate(timeout=TIMEOUT_SECONDS)
+    assert (again.returncode, errors) == (0, "")
+    assert timeless(out) == expected(longer, tmp_path / "whole")
+    assert not (out / "failed.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_fifty_times_a_sweep_goes_on_to_the_same_records(
+    longer: Path, tmp_path: Path, begin: Callable[..., subprocess.Popen[str]], seed: int
+) -> None:
+    rng, out, kills = random.Random(seed), tmp_path / "out", 0
+    for _ in range(5):
+        killed = begin(longer, out)
+        time.sleep(rng.uniform(1, 6))
+        kills += killed.poll() is None
+        killed.kill()
+        killed.communicate()
+    assert kills
+    again = begin(longer, out)
     _, errors = again.communicate(timeout=TIMEOUT_SECONDS)
     assert (again.returncode, errors) == (0, "")
     assert timeless(out) == expected(longer, tmp_path / "whole")

@@ -19,6 +19,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "remember": 512,
     "tokeniser": "words",
     "timeout": 600,
+    "faults": {"dropped": 0, "slow": 0, "duplicated": 0, "corrupted": 0, "killed": 0},
 }
 """Settings that were added after the first runs were named, each with the value that means the former behaviour.
 

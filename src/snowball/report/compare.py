@@ -22,6 +22,11 @@ DEFAULTS: dict[str, Any] = {
     "attack.first_round": 1,
     "attack.last_round": None,
     "attack.share_of_rounds": 1,
+    "faults.dropped": 0,
+    "faults.slow": 0,
+    "faults.duplicated": 0,
+    "faults.corrupted": 0,
+    "faults.killed": 0,
 }
 """The defaults that the presets do not state; a test compares them with the experiment's."""
 

@@ -136,6 +136,24 @@ class DefenseSettings(Choice):
         return assemble_defense(self.name, self.own, malicious)
 
 
+class FaultSettings(Section):
+    """Shares of the clients of a round that a fault strikes, drawn by the seed; none by default.
+
+    Attributes:
+        dropped: send no reply.
+        slow: take longer than their time limit, whenever they are tried.
+        duplicated: send their reply twice.
+        corrupted: send a reply in which random bits were flipped.
+        killed: lose their worker process in the first try, and this share of those in the second try, too.
+    """
+
+    dropped: float = Field(default=0, ge=0, le=1)
+    slow: float = Field(default=0, ge=0, le=1)
+    duplicated: float = Field(default=0, ge=0, le=1)
+    corrupted: float = Field(default=0, ge=0, le=1)
+    killed: float = Field(default=0, ge=0, le=1)
+
+
 class Experiment(Section):
     """All settings that determine the results of a run, and the data and model of the caller's own, if given.
 
@@ -156,6 +174,7 @@ class Experiment(Section):
     training: TrainingSettings = TrainingSettings()
     attack: AttackSettings = AttackSettings()
     defense: DefenseSettings
+    faults: FaultSettings = FaultSettings()
     _own_data: Dataset | None = PrivateAttr(None)
     _own_model: nn.Module | None = PrivateAttr(None)
 
@@ -215,6 +234,7 @@ SECTIONS: dict[str, type[Section]] = {
     "training": TrainingSettings,
     "attack": AttackSettings,
     "defense": DefenseSettings,
+    "faults": FaultSettings,
 }
 
 CHOICES = {section.chooser: section for section in SECTIONS.values() if issubclass(section, Choice)}

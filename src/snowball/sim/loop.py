@@ -18,8 +18,10 @@ from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round, select_rows
 from snowball.sim.cohort import draw_cohort, select_malicious_clients
 from snowball.sim.engines.base import Engine, Replies, train_cohort, use_one_thread
+from snowball.sim.engines.faulty import FaultyEngine
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
+from snowball.sim.faults import corrupt_rows
 from snowball.sim.federation import Federation
 from snowball.sim.round_record import describe_election, extract_times
 from snowball.sim.training.client import DefendedTraining, LocalTraining
@@ -55,9 +57,10 @@ def simulate(
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort, former_states = draw_cohort(experiment, round), dict(state.clients)
-            replies = train_cohort(running, state, cohort, round)
+            replies = train_cohort(FaultyEngine(running, experiment), state, cohort, round)
             with use_one_thread():
                 craft_updates(federation, replies.rows, cohort, state.base, round)
+                corrupt_rows(experiment, replies.rows, cohort, round)
                 trusted = train_trusted(state.base, state.buffers, round) if train_trusted else None
                 trained = perf_counter()
                 context = Context(
@@ -70,7 +73,7 @@ def simulate(
                 )
                 context = replace(context, trusted=trusted, device=running.device)
                 received = receive_replies(federation, replies, cohort)
-                outcome = judge_replies(received, defense, context, state.buffers, experiment.training.lr)
+                outcome = judge_replies(received, defense, context, state.buffers, experiment)
                 judged = perf_counter()
                 state.round = round
                 if outcome:
@@ -155,7 +158,7 @@ def receive_replies(federation: Federation, replies: Replies, cohort: Sequence[i
 
 
 def judge_replies(
-    received: Received, defense: Defense, context: Context, buffers: Buffers, rate: float
+    received: Received, defense: Defense, context: Context, buffers: Buffers, experiment: Experiment
 ) -> Outcome | None:
     """Judge a round; None if nobody replied. The run ends if no reply, or not the server's own, is finite."""
     if not received.clients:
@@ -163,7 +166,8 @@ def judge_replies(
     try:
         return judge_round(received, defense, context, buffers)
     except UpdateError as error:
-        advice = f"try a training.lr below {rate}"
+        advice = f"try a training.lr below {experiment.training.lr}"
+        advice += " or a smaller faults.corrupted" if experiment.faults.corrupted else ""
         raise UpdateError(f"training diverged in round {context.round}: {error}; {advice}") from error
 
 

@@ -122,7 +122,8 @@ def refuse_other_settings(folder: RunFolder, experiment: Experiment) -> None:
     if settings is None:
         raise RunError(f"{folder.path / RUN} holds no settings: remove the folder to start again")
     before, now = (flatten_settings(drop_added_settings(each)) for each in (settings, experiment.dump_settings()))
-    former = {name: ADDED_SETTINGS.get(name.rpartition(".")[2]) for name in {**before, **now}}
+    added = flatten_settings(ADDED_SETTINGS)
+    former = {name: added.get(name, added.get(name.rpartition(".")[2])) for name in {**before, **now}}
     before, now = former | before, former | now
     more_rounds = adds_rounds(before, now)
     differing = [name for name in former if before[name] != now[name] and not (name == "rounds" and more_rounds)]

@@ -55,7 +55,6 @@ class WorkerPool:
         A task that failed is tried again after all others, when there is less competition for memory.
         """
         first_tries, second_tries = iter(tasks), deque[Task]()
-        retried: set[bytes] = set()
         idle, busy = list(self.workers), list[Worker]()
         while True:
             while idle and (task := next(first_tries, None) or (second_tries.popleft() if second_tries else None)):
@@ -69,13 +68,12 @@ class WorkerPool:
                     answer = self._receive(worker)
                 except WorkerLostError as fault:
                     idle.append(self._replace(worker))
-                    again = worker.task.message not in retried
-                    logger.warning("%s: %s", fault, "tried again in a fresh worker" if again else "given up")
-                    if again:
-                        retried.add(worker.task.message)
-                        second_tries.append(worker.task)
-                    else:
+                    final = worker.task.again
+                    logger.warning("%s: %s", fault, "given up" if final else "tried again in a fresh worker")
+                    if final:
                         yield worker.task, None
+                    else:
+                        second_tries.append(worker.task._replace(again=True))
                 else:
                     idle.append(worker)
                     yield worker.task, answer

@@ -21,7 +21,7 @@ from snowball.records.drafts import temporary_folder
 from snowball.sim.engines.base import Engine, pack_message, unpack_message
 from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.serial import SerialEngine
-from snowball.sim.engines.worker import COUNT_MESSAGE, TASK_HEADER, Task, Worker, WorkerInputs, open_shared_rows
+from snowball.sim.engines.worker import COUNT_MESSAGE, Task, Worker, WorkerInputs, open_shared_rows
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import EVALUATION_BATCH, build_test_splits
@@ -92,14 +92,14 @@ class ProcessEngine(Engine):
         for slot in sorted(range(len(cohort)), key=lambda slot: -self.examples[cohort[slot]]):
             client = cohort[slot]
             payload = pack_message(state.clients.get(str(client)), state.buffers)
-            yield Task(slot, f"training client {client}", TASK_HEADER.pack(True, slot, client, round) + payload)
+            yield Task(slot, f"training client {client}", (True, slot, client, round), payload)
 
     def _list_evaluation_tasks(self, buffers: Buffers) -> Iterator[Task]:
         payload = pack_message(None, buffers)
         for number, (name, size) in enumerate(self.test_sizes.items()):
             for start in range(0, size, SAMPLES_PER_TASK):
                 end = min(start + SAMPLES_PER_TASK, size)
-                yield Task(name, "evaluating", TASK_HEADER.pack(False, number, start, end) + payload)
+                yield Task(name, "evaluating", (False, number, start, end), payload)
 
 
 def make_process_engine(federation: Federation, workers: int) -> Engine:

@@ -24,12 +24,14 @@ from snowball.models.own import pack_model, unpack_model
 from snowball.sim.engines.base import pack_message, unpack_message
 from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.experiment import Experiment
+from snowball.sim.faults import is_killed, is_slow
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, Reply
 from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
-TASK_HEADER = struct.Struct("<?qqq")
-"""Start of a task's message: True, slot, client and round to train; False, test split, start and end to evaluate.
+TASK_HEADER = struct.Struct("<??qqq")
+"""Start of a task's message: whether it is tried again; True, slot, client and round to train; False, test split, start
+and end to evaluate.
 
 The client's state and the global buffers follow."""
 
@@ -54,15 +56,23 @@ class Task(NamedTuple):
     Attributes:
         key: identifies the task to whoever asked for it.
         activity: what the worker does, for errors.
-        message: the bytes that the worker receives.
+        numbers: the header of the message without its first entry.
+        payload: the rest of the message.
+        again: whether another worker was lost with this task.
     """
 
     key: Any
     activity: str
-    message: bytes
+    numbers: tuple[bool, int, int, int] = (False, 0, 0, 0)
+    payload: bytes = b""
+    again: bool = False
+
+    def pack(self) -> bytes:
+        """Return the message that the worker receives."""
+        return TASK_HEADER.pack(self.again, *self.numbers) + self.payload
 
 
-STARTING = Task(None, "starting", b"")
+STARTING = Task(None, "starting")
 
 
 class WorkerLostError(RunError):
@@ -82,7 +92,7 @@ class Worker:
         """Send a task; if the worker is dead, `receive` says so."""
         self.task, self.started = task, monotonic()
         with suppress(OSError):
-            self.connection.send_bytes(task.message)
+            self.connection.send_bytes(task.pack())
 
     def wait_until_ready(self, seconds: float) -> None:
         """Wait until a new worker has opened its files."""
@@ -197,12 +207,17 @@ def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
     try:
         while True:
             message = connection.recv_bytes()
-            trains, *numbers = TASK_HEADER.unpack_from(message)
+            again, trains, *numbers = TASK_HEADER.unpack_from(message)
             client_state, buffers = unpack_message(message[TASK_HEADER.size :])
             if trains:
                 slot, client, round = numbers
+                if is_slow(experiment, client, round):
+                    connection.poll(None)  # until the parent is gone, or kills this process
+                    continue
                 reply = train_client(training, base, client, round, client_state, buffers)
                 rows[slot] = reply.row
+                if is_killed(experiment, client, round, again):
+                    os.kill(os.getpid(), signal.SIGKILL)
                 connection.send_bytes(pack_message(reply.client_state, reply.buffers))
             else:
                 connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, buffers, *numbers)))
