@@ -32,9 +32,7 @@ def stop_on_signals() -> Iterator[None]:
 
     def stop(number: int, frame: object) -> NoReturn:
         for each in handled:
-            signal.signal(
-                each, signal.SIG_IGN
-            )  # a closing terminal sends more than one; what ends must not be disturbed
+            signal.signal(each, signal.SIG_IGN)  # a closing terminal sends more than one
         stopped.append(Stopped(number))
         raise stopped[0]
 
