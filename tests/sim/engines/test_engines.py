@@ -182,8 +182,10 @@ def test_workers_leave_nobody_behind(tiny: MakeExperiment) -> None:
     federation = Federation.build(tiny())
     with ProcessEngine(federation, 2) as processes:
         pids = [worker.process.pid for worker in processes.workers]
+        open_files = len(list(Path("/proc/self/fd").iterdir()))
         os.kill(pids[0] or 0, signal.SIGKILL)
         assert not train_cohort(processes, build_first_state(federation), [0, 1, 2, 3, 4], 1).failed
+        assert len(list(Path("/proc/self/fd").iterdir())) == open_files
         pids += [worker.process.pid for worker in processes.workers]
     assert len(set(pids)) == 3
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)

@@ -129,6 +129,7 @@ class Worker:
         self.process.join(STOP_SECONDS)
         self.process.kill()
         self.process.join()
+        self.process.close()  # its files stay open as long as anybody, such as a log, holds it
 
 
 class WorkerInputs(NamedTuple):
