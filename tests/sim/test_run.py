@@ -23,6 +23,8 @@ from snowball.sim.run import describe_run, is_finished, run_experiment
 
 MakeExperiment = Callable[..., Experiment]
 
+pytestmark = pytest.mark.usefixtures("few_test_digits")
+
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in r.items() if name != "seconds"} for r in RunFolder.open(path).read_rounds()]
