@@ -23,10 +23,10 @@ demo: setup
 	$(BIN)/snowball demo
 
 test: setup
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: setup
-	$(BIN)/pytest -n 2 -m ''
+	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
 # Flower needs other versions than the tools here, so it gets its own environment.
 $(FLOWER)/installed: pyproject.toml constraints.txt constraints-flower.txt
