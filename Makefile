@@ -25,10 +25,10 @@ demo: setup
 	$(BIN)/snowball demo
 
 test: setup
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-all: setup
-	$(BIN)/pytest -n 2 -m ''
+	$(BIN)/pytest -n 2 --dist worksteal -m ''
 
 # Everything that tries to break the package: faults, kills, full disks, a soak, fuzzers, hostile rounds.
 test-faults: setup

@@ -1,7 +1,8 @@
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from snowball.data import Dataset, load_dataset
 from snowball.settings import apply_assignments
 from snowball.sim.experiment import CHOICES, Experiment
 from snowball.updates import Updates
@@ -79,3 +81,20 @@ MakeExperiment = Callable[..., Experiment]
 def tiny() -> MakeExperiment:
     """Return a function that makes an experiment of a few seconds; `a.b=c` assignments change it."""
     return lambda *assignments: Experiment.parse(apply_assignments(SETTINGS, assignments, CHOICES))
+
+
+@cache
+def load_few_digits() -> Dataset:
+    """Load the shipped digits with a tenth of their test samples."""
+    digits = load_dataset("mnist-sample")
+    return replace(digits, test=digits.test[torch.arange(0, len(digits.test), 10)])
+
+
+@pytest.fixture
+def few_test_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process read the shipped digits once, and test models on a tenth of them; workers still test on all."""
+
+    def load(name: str, tokeniser: str) -> Dataset:
+        return load_few_digits() if name == "mnist-sample" else load_dataset(name, tokeniser)
+
+    monkeypatch.setattr("snowball.sim.federation.load_dataset", load)

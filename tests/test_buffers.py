@@ -30,6 +30,8 @@ from snowball.sim.training.sgd import Trainer, compute_batch_sizes
 from snowball.updates import Layout, Updates
 
 MakeExperiment = Callable[..., Experiment]
+
+pytestmark = pytest.mark.usefixtures("few_test_digits")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

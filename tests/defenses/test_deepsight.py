@@ -21,7 +21,6 @@ from snowball.defenses.deepsight import (
 )
 from snowball.errors import SettingError
 from snowball.rng import stream
-from snowball.testing import check_defense
 from snowball.updates import Layout, Updates
 
 LAYOUT = Layout(("hidden", "out.weight", "out.bias"), ((3, 3), (4, 3), (4,)))
@@ -64,10 +63,6 @@ def attacked(benign: int = 9, malicious: int = 3, seed: int = 0) -> Updates:
 def of_output(weight: Any, bias: Any = None) -> Updates:
     layers = {"out.weight": torch.tensor(weight).float()}
     return Updates.from_layers(layers if bias is None else {"out.bias": torch.tensor(bias).float(), **layers})
-
-
-def test_the_default_passes_every_check() -> None:
-    check_defense(DeepSight(), examples=10)
 
 
 def test_energies_and_exceedings_by_hand() -> None:

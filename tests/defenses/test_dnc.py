@@ -13,10 +13,6 @@ ROWS = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 0], [4
 ROUND = Updates.from_layers({"w": torch.tensor(ROWS).float()}, examples=range(1, 7))  # which do not weigh
 
 
-def test_the_default_passes_every_check() -> None:
-    check_defense(DnC())
-
-
 def test_a_few_columns_and_several_passes_pass_every_check() -> None:
     check_defense(DnC(columns=5, iterations=3), examples=10)
 

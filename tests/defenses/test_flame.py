@@ -17,9 +17,8 @@ ROUND = Updates.from_layers({"w": torch.tensor(MODELS) - BASE})
 CONTEXT = Context(round=1, base=BASE)
 
 
-@pytest.mark.parametrize("defense", [FLAME(), FLAME(variant="published")])
-def test_both_variants_pass_every_check(defense: FLAME) -> None:
-    check_defense(defense)
+def test_the_published_variant_passes_every_check() -> None:
+    check_defense(FLAME(variant="published"), examples=10)
 
 
 def test_seven_models_by_hand() -> None:

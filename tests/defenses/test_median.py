@@ -116,8 +116,8 @@ def test_sorting_leaves_the_block_as_it_is() -> None:
     assert compute_medians(sort_rows(block)).tolist() == [2]
 
 
-@pytest.mark.parametrize("defense", [Median(), TrimmedMean(), TrimmedMean(0.0), TrimmedMean(1.0)])
-def test_every_check_is_passed(defense: Median | TrimmedMean) -> None:
+@pytest.mark.parametrize("defense", [TrimmedMean(0.0), TrimmedMean(1.0)])
+def test_every_check_is_passed(defense: TrimmedMean) -> None:
     check_defense(defense)
 
 

@@ -6,7 +6,6 @@ from scipy.optimize import minimize
 from snowball.defenses.base import Context
 from snowball.defenses.rfa import RFA
 from snowball.errors import SettingError
-from snowball.testing import check_defense
 from snowball.updates import Updates
 
 CORNERS = Updates.from_layers({"w": torch.tensor([[0.0, 0], [1, 0], [0, 1], [10, 10]])})
@@ -74,7 +73,3 @@ def test_one_update_is_taken(value: float) -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         RFA(**settings)  # type: ignore[arg-type]
-
-
-def test_rfa_passes_every_check() -> None:
-    check_defense(RFA())

@@ -1,4 +1,5 @@
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ import torch
 
 from snowball.defenses import BUILT_IN, DEFENSES, Context, FedAvg, Krum, Snowball, VAESettings, Verdict
 from snowball.errors import SettingError, UpdateError
-from snowball.testing import CHECKS, check_defense, make_toy_round
+from snowball.testing import CHECKS, check_defense, make_toy_round, run_two_rounds
 from snowball.updates import Updates
 
 QUICK = VAESettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2)
@@ -14,12 +15,18 @@ QUICK = VAESettings(first_epochs=2, tune_epochs=1, hidden=8, latent=4, samples=2
 
 @pytest.mark.parametrize("name", DEFENSES)
 def test_every_defense_in_the_table_passes_every_check(name: str) -> None:
-    check_defense(DEFENSES[name]())
+    check_defense(DEFENSES[name](), examples=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFENSES)
+def test_every_defense_in_the_table_passes_every_check_on_many_rounds(name: str) -> None:
+    check_defense(DEFENSES[name](), examples=60)
 
 
 @pytest.mark.parametrize("judge", ["vae", "vae-updates", "vae-span"])
 def test_the_learned_judges_pass_every_check(judge: str) -> None:
-    check_defense(Snowball(judge=judge, vae=QUICK), examples=5)
+    check_defense(Snowball(judge=judge, vae=QUICK), examples=3)
 
 
 @dataclass
@@ -71,9 +78,23 @@ def test_a_defense_called_with_something_else_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("fault", CHECKS)
 def test_every_check_finds_its_fault(fault: str) -> None:
+    check, updates, sound, faulty = CHECKS[fault], make_toy_round(), Faulty("none"), Faulty(fault)
+    check(sound, updates, run_two_rounds(sound, updates))
     with pytest.raises((AssertionError, AttributeError, TypeError)):
-        CHECKS[fault](Faulty(fault), make_toy_round())
-    CHECKS[fault](Faulty("none"), make_toy_round())
+        check(faulty, updates, run_two_rounds(faulty, updates))
+
+
+@pytest.mark.parametrize(("words", "fault"), [("elected by votes", None), ("call {calls}", "another reason")])
+def test_facts_may_be_words(words: str, fault: str | None) -> None:
+    class Explaining(Faulty):
+        def __call__(self, updates: Updates, context: Context) -> Verdict:
+            verdict = super().__call__(updates, context)
+            return replace(verdict, facts={"reason": words.format(calls=self.calls)})
+
+    defense, updates = Explaining("none"), make_toy_round()
+    verdicts = run_two_rounds(defense, updates)
+    with pytest.raises(AssertionError, match=fault) if fault else nullcontext():
+        CHECKS["same_seed_same_verdict"](defense, updates, verdicts)
 
 
 def test_a_verdict_names_the_elected_clients_in_whatever_order_they_arrived() -> None:

@@ -108,8 +108,22 @@ def installed(page: Page, tmp_path: Path) -> Path:
     return tmp_path
 
 
+FOLLOW = """
+import json, runpy, sys
+
+for module, *arguments in json.loads(sys.argv[1]):
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+"""A program that calls one module after the other, until one fails."""
+
+
 def call(folder: Path, *arguments: str, code: int = 0, installed: bool = True) -> str:
-    """What a Python module prints where the page's package is installed; what is wrong with it where it fails."""
+    """What Python prints where the page's package is installed; what is wrong with it where it fails."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder)] * installed + list(filter(None, given)))}
     done = subprocess.run(
@@ -126,15 +140,16 @@ def rename(installed: Path, old: str, new: str) -> None:
 
 
 def test_a_stranger_gets_the_checks_the_command_line_and_the_report(page: Page, installed: Path) -> None:
-    tests = call(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_{page.module}.py")
-    assert f"{page.tests} passed" in tests
     (listing,), (_, run), (report,) = (page.commands(verb) for verb in ("list", "run", "report"))
-    assert page.summary in call(installed, "-m", "snowball", *listing)
-    assert "of 6 elected" in call(installed, "-m", "snowball", *run, *SMALLER)
+    tests = ["pytest", "-q", "-p", "no:cacheprovider", f"test_{page.module}.py"]
+    commands = [tests, *(["snowball", *arguments] for arguments in (listing, [*run, *SMALLER], report))]
+    said = call(installed, "-c", FOLLOW, json.dumps(commands))
+    assert f"{page.tests} passed" in said
+    assert page.summary in said
+    assert "of 6 elected" in said
     folder, html = (installed / path for path in (report[1], report[-1]))
     settings = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"][page.section]
     assert settings | page.settings | {"name": page.name} == settings
-    call(installed, "-m", "snowball", *report)
     assert page.name in html.read_text(encoding="utf-8")
 
 
@@ -156,11 +171,16 @@ def test_nothing_needs_to_be_installed(page: Page, tmp_path: Path) -> None:
 
 def test_it_does_not_matter_who_is_imported_first(page: Page, installed: Path) -> None:
     table = page.registry.rpartition(".")[0]
-    for first, second in ((page.module, table), (table, page.module)):
-        script = f"import {first}, {second}; print({page.registry}['{page.name}'].__module__)"
-        assert call(installed, "-c", script) == f"{page.module}\n"
+    script = (
+        "import os, torch\n"
+        f"if os.fork():\n    os.wait()\n    import {page.module}, {table}\n"
+        f"else:\n    import {table}, {page.module}\n"
+        f"print({page.registry}['{page.name}'].__module__)"
+    )
+    assert call(installed, "-c", script) == f"{page.module}\n" * 2
 
 
+@pytest.mark.parametrize("page", PAGES[:1], ids=lambda page: page.kind, indirect=True)
 def test_a_stranger_cannot_take_a_name_of_ours(page: Page, installed: Path) -> None:
     name, summary = page.taken
     rename(installed, f"{page.name} =", f"{name} =")
@@ -169,6 +189,7 @@ def test_a_stranger_cannot_take_a_name_of_ours(page: Page, installed: Path) -> N
     assert page.summary not in listing
 
 
+@pytest.mark.parametrize("page", PAGES[:1], ids=lambda page: page.kind, indirect=True)
 def test_a_package_that_is_broken_is_said_in_one_sentence(page: Page, installed: Path) -> None:
     rename(installed, f"= {page.module}:", f"= {page.module}_moved:")
     said = call(installed, "-m", "snowball", "list", f"{page.kind}s", code=2)

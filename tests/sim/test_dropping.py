@@ -34,6 +34,8 @@ from snowball.sim.training.client import Reply as ClientReply
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
+
+pytestmark = pytest.mark.usefixtures("few_test_digits")
 Record = dict[str, Any]
 
 

@@ -24,6 +24,8 @@ from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
 
+pytestmark = pytest.mark.usefixtures("few_test_digits")
+
 
 def collect_records(experiment: Experiment, **options: Any) -> list[dict[str, Any]]:
     return list(simulate(Federation.build(experiment), **options))

@@ -15,6 +15,8 @@ from snowball.sim.run import run_experiment
 from snowball.trackers import TRACKERS, Tracker, build_trackers, identify_run, select_numbers
 
 MakeExperiment = Callable[..., Experiment]
+
+pytestmark = pytest.mark.usefixtures("few_test_digits")
 Call = Callable[..., tuple[int, str, str]]
 
 NOTES = """

@@ -23,6 +23,8 @@ from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
 
+pytestmark = pytest.mark.usefixtures("few_test_digits")
+
 
 @dataclass(frozen=True)
 class Lazy(FedAvg):

@@ -21,6 +21,8 @@ from snowball.sim.training.malicious import SimulatedSession
 from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
+
+pytestmark = pytest.mark.usefixtures("few_test_digits")
 IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
 
 
