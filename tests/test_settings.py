@@ -179,3 +179,14 @@ def test_an_integer_outside_of_64_bits_is_refused(value: str) -> None:
     with pytest.raises(SettingError, match=r"^a\.b holds an integer of \d+ bits; the most is 63$"):
         parse_assignment(f"a.b={value}")
     assert parse_assignment(f"a.b={2**63 - 1}") == ("a.b", 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class Listing:
+    names: list[str] = field(default_factory=list)
+
+
+def test_a_default_is_nobody_else_s() -> None:
+    first = complete_settings("section", "listing", Listing, {}, {})
+    first["names"].append("changed")
+    assert complete_settings("section", "listing", Listing, {}, {}) == {"names": []}

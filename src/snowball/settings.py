@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import lru_cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
@@ -94,10 +95,9 @@ def complete_settings(
             raise SettingError(f"{path}.{name} is not a setting of {called}{near}")
     inner = {name: default for name, (kind, default) in expected.items() if is_dataclass(kind)}
     parts = {name: default for name, (kind, default) in expected.items() if holds_parts(kind)}
-    flat = {name: field for name, field in expected.items() if name not in {**inner, **parts}}
     try:
-        model = create_model(chosen.__name__, __base__=Section, **flat)  # type: ignore[call-overload]
-        given = json.dumps({name: value for name, value in own.items() if name in flat}, default=str)
+        model = build_section(chosen)
+        given = json.dumps({name: value for name, value in own.items() if name in model.model_fields}, default=str)
         values = model.model_validate_json(given)  # in JSON a tuple is a list
     except ValidationError as error:
         raise SettingError(describe_fault(error, path)) from error
@@ -110,7 +110,19 @@ def complete_settings(
         name: [complete_part(f"{path}.{name}", part, table) for part in ensure_list(own.get(name, default))]
         for name, default in parts.items()
     }
-    return {name: getattr(values, name) for name in flat} | grouped | chosen_parts
+    return {name: getattr(values, name) for name in model.model_fields} | grouped | chosen_parts
+
+
+@lru_cache(maxsize=256)
+def build_section(chosen: Callable[..., Any]) -> type[Section]:
+    """Build the model that checks a choice's settings, except groups and parts; this takes far longer than a check."""
+    plain = {
+        name: field
+        for name, field in collect_fields(chosen).items()
+        if not is_dataclass(field[0]) and not holds_parts(field[0])
+    }
+    section: type[Section] = create_model(chosen.__name__, __base__=Section, **plain)  # type: ignore[call-overload]
+    return section
 
 
 def complete_group(path: str, default: Any, own: Any) -> Any:

@@ -6,11 +6,12 @@ import json
 import sys
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from snowball.records.files import replace_non_finite, write_bytes
@@ -38,13 +39,12 @@ def write_page(
 
     A library is a script that is packed into the page; one of the other scripts unpacks and starts it.
     """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string(template).render(
+    text = compile_template(template).render(
         values,
         data=Markup(encode_json(data)),
         style=Markup("\n".join([write_palette_css(), *styles])),
         scripts=list(map(Markup, scripts)),
-        library=pack_text(library),
+        library=pack_library(library),
         policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),
     )
     content = text.encode(errors="backslashreplace")  # names may hold lone surrogates
@@ -52,6 +52,19 @@ def write_page(
         sys.stdout.buffer.write(content)
     else:
         write_bytes(Path(path), content)
+
+
+@lru_cache(maxsize=4)
+def compile_template(template: str) -> Template:
+    """Compile a template; a page's own is the same each time."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template)
+
+
+@lru_cache(maxsize=1)
+def pack_library(library: str) -> str:
+    """Pack a library as `pack_text` does; megabytes take a good part of the time that a page does."""
+    return pack_text(library)
 
 
 def read_asset(name: str) -> str:
