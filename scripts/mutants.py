@@ -9,6 +9,7 @@ mutant of a sample, and lists those that no test caught. It fails if fewer than 
 
 import argparse
 import ast
+import gc
 import os
 import random
 import resource
@@ -34,7 +35,7 @@ MAX_MEMORY_BYTES = 8 << 30
 COPIED = ("src", "tests", "benchmarks", "scripts", "docs", "pyproject.toml")
 """What the tests need of a checkout."""
 
-PRELOADED = ("pydantic", "pytest", "safetensors.torch", "sklearn.cluster", "torch")
+PRELOADED = ("hypothesis.strategies", "pydantic", "pytest", "safetensors.torch", "sklearn.cluster", "torch")
 """Libraries that are imported once, before a process is forked for each mutant."""
 
 ELECTION = ("tests/defenses/snowball/test_bottom_up.py", "tests/golden/test_rounds.py")
@@ -252,8 +253,8 @@ def run_pytest(checkout: Path, tests: Sequence[str], cached: bool) -> None:
     sys.dont_write_bytecode = not cached
     sys.path.insert(0, str(checkout / "src"))
     os.environ |= {"PYTHONPATH": sys.path[0], "PYTHONDONTWRITEBYTECODE": "" if cached else "1"}
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--basetemp={checkout / 'temporary'}"]
-    os._exit(import_module("pytest").main([*options, *tests]))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "--hypothesis-seed=0"]
+    os._exit(import_module("pytest").main([*options, f"--basetemp={checkout / 'temporary'}", *tests]))
 
 
 def copy_checkout(folder: Path) -> None:
@@ -290,6 +291,7 @@ def check_mutants(mutants: Sequence[Mutant]) -> bool:
     """Run the tests on every mutant, print the survivors and the share caught, and return whether it is enough."""
     for name in PRELOADED:
         import_module(name)
+    gc.freeze()  # pytest collects garbage several times, and need not search these libraries
     tried, survived = Counter(mutant.file for mutant in mutants), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         copy_checkout(Path(folder))
