@@ -4,7 +4,7 @@
 
 A mutant is a core file with one small change. In a copy of the checkout, the script runs that file's tests on each
 mutant of a sample, and lists those that no test caught. It fails if fewer than nine in ten are caught, or if
-`EQUIVALENTS` names a mutant that does not exist.
+`equivalent_mutants.toml` names a mutant that does not exist.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,38 +36,40 @@ MAX_MEMORY_BYTES = 8 << 30
 COPIED = ("src", "tests", "benchmarks", "scripts", "docs", "pyproject.toml")
 """What the tests need of a checkout."""
 
-PRELOADED = ("hypothesis.strategies", "pydantic", "pytest", "safetensors.torch", "sklearn.cluster", "torch")
+PRELOADED = ("hypothesis.strategies", "pydantic", "pytest", "safetensors.torch", "sklearn.cluster", "torch._dynamo")
 """Libraries that are imported once, before a process is forked for each mutant."""
 
-ELECTION = ("tests/defenses/snowball/test_bottom_up.py", "tests/golden/test_rounds.py")
-
 CORE: Mapping[str, tuple[str, ...]] = {
-    "defenses/snowball/bottom_up.py": ELECTION,
-    "defenses/snowball/kmeans.py": ("tests/defenses/snowball/test_kmeans.py", *ELECTION),
-    "defenses/snowball/gap.py": ("tests/defenses/snowball/test_method.py",),
-    "defenses/snowball/layers.py": (
-        "tests/defenses/snowball/test_layers.py",
-        "tests/defenses/snowball/test_method.py",
+    "defenses/snowball/bottom_up.py": ("tests/defenses/snowball/test_bottom_up.py", "tests/golden/test_rounds.py"),
+    "defenses/snowball/kmeans.py": (
+        "tests/defenses/snowball/test_kmeans.py",
+        "tests/defenses/snowball/test_bottom_up.py",
     ),
-    "defenses/snowball/voting.py": ("tests/defenses/snowball/test_method.py",),
+    "defenses/snowball/gap.py": ("tests/defenses/snowball/test_gap.py",),
+    "defenses/snowball/layers.py": ("tests/defenses/snowball/test_layers.py",),
+    "defenses/snowball/voting.py": ("tests/defenses/snowball/test_voting.py",),
     "defenses/snowball/top_down.py": ("tests/defenses/snowball/test_top_down.py",),
     "defenses/snowball/judges.py": (
+        "tests/defenses/snowball/test_judges.py",
         "tests/defenses/snowball/test_top_down.py",
-        "tests/defenses/snowball/test_method.py",
     ),
     "defenses/ops.py": ("tests/defenses/test_ops.py", "tests/defenses/test_ties.py", "tests/defenses/test_clipping.py"),
-    "defenses/history.py": ("tests/defenses/test_history.py", "tests/defenses/test_foolsgold.py"),
+    "defenses/history.py": ("tests/defenses/test_history_parts.py", "tests/defenses/test_history.py"),
     "guard/reply.py": ("tests/guard/test_reply.py", "tests/guard/test_validation.py"),
     "guard/validation.py": ("tests/guard/test_validation.py", "tests/guard/test_reply.py"),
     "guard/norms.py": ("tests/guard/test_norms.py",),
     "guard/turnout.py": ("tests/guard/test_turnout.py",),
     "guard/admission.py": ("tests/guard/test_names.py", "tests/guard/test_decisions.py"),
-    "serialization.py": ("tests/records/test_checkpoint.py", "tests/guard/test_state.py"),
-    "records/files.py": ("tests/records/test_run.py", "tests/records/test_checkpoint.py"),
+    "serialization.py": ("tests/records/test_serialization.py", "tests/records/test_checkpoint.py"),
+    "records/files.py": ("tests/records/test_files.py", "tests/records/test_run.py"),
 }
 """The core files, each with the tests that are meant to catch its mutants."""
 
-EQUIVALENTS: Mapping[tuple[str, str, str], str] = {}
+EQUIVALENTS: Mapping[tuple[str, str, str], str] = {
+    (entry["file"], entry["before"], after): entry["reason"]
+    for entry in tomllib.loads((ROOT / "scripts/equivalent_mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    for after in entry["after"]
+}
 """Mutants that no test can or should catch: the file, the statement and the changed statement, and the reason."""
 
 SWAPPED_OPERATORS: Mapping[type[ast.AST], tuple[type[ast.AST], ...]] = {
@@ -227,7 +230,8 @@ def find_missing(mutants: Sequence[Mutant], files: Sequence[str]) -> list[str]:
     known = {mutant.key for mutant in mutants}
     missing = [key for key in EQUIVALENTS if key[0] in files and key not in known]
     return [
-        f"{file} has no mutant {before!r} -> {after!r}: remove it from EQUIVALENTS" for file, before, after in missing
+        f"{file} has no mutant {before!r} -> {after!r}: remove it from equivalent_mutants.toml"
+        for file, before, after in missing
     ]
 
 
