@@ -13,6 +13,7 @@ from snowball.defenses.ops import (
     compute_clip_factors,
     compute_coordinates,
     compute_cosines,
+    compute_medians,
     compute_squared_distances,
     count_rows,
     count_ties,
@@ -20,6 +21,8 @@ from snowball.defenses.ops import (
     elect_highest,
     elect_lowest,
     project_rows,
+    rank_lowest,
+    sort_rows,
 )
 from snowball.errors import SettingError
 from snowball.updates import Updates
@@ -51,6 +54,11 @@ def test_equal_scores_go_by_the_lower_lot() -> None:
     assert elect_highest(torch.tensor([1.0, 0, 0, 2]), 3, lots).tolist() == [True, False, True, True]
 
 
+def test_lots_alone_rank_many_equal_scores() -> None:
+    lots = torch.randperm(300, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(rank_lowest(torch.zeros(300), lots), lots.argsort())
+
+
 @pytest.mark.parametrize(
     ("scores", "elected", "ties"),
     [
@@ -63,7 +71,8 @@ def test_equal_scores_go_by_the_lower_lot() -> None:
     ],
 )
 def test_ties_at_the_cut_are_counted(scores: list[float], elected: list[int], ties: int) -> None:
-    assert count_ties(torch.tensor(scores), torch.tensor(elected).bool()) == ties
+    found = count_ties(torch.tensor(scores), torch.tensor(elected).bool())
+    assert (found, type(found)) == (ties, int)  # a plain number, for the records
 
 
 def test_nobody_elected_means_no_change() -> None:
@@ -114,6 +123,33 @@ def test_clip_select_average_and_noise_are_plain_functions() -> None:
     assert noisy.dtype == torch.float64
     assert noisy.std().item() == pytest.approx(0.5, rel=0.02)
     assert torch.equal(add_noise(row, 0, torch.Generator()), row)
+    drawn = torch.randn(3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(add_noise(torch.ones(3), 2.0, torch.Generator().manual_seed(0)), 1 + 2 * drawn)
+
+
+def test_coincident_rows_are_at_distance_zero_and_never_less() -> None:
+    for seed in range(20):
+        rows = torch.randn(1, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        apart = torch.cat([rows, rows * (1 + 1e-16), rows.flip(0), rows + 1e-16])
+        distances = compute_squared_distances(apart @ apart.T)
+        assert (distances >= 0).all()
+        assert not distances.diagonal().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_rows_of_every_type_are_sorted_as_they_are(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[3.0, -1.0, 2.0], [5.0, 5.0, 0.0]], dtype=dtype)
+    assert sort_rows(rows).tolist() == [[-1, 2, 3], [0, 5, 5]]
+    near = torch.tensor([[1 + 1e-12, 1.0]], dtype=torch.float64)
+    assert sort_rows(near).tolist() == [[1.0, 1 + 1e-12]]
+
+
+def test_medians_are_the_middle_or_the_mean_of_the_two_in_the_middle() -> None:
+    assert compute_medians(torch.tensor([[1.0, 2.0, 9.0], [0.0, 4.0, 4.0]])).tolist() == [2, 4]
+    assert compute_medians(torch.tensor([[1.0, 2.0, 5.0, 9.0]])).tolist() == [3.5]
+    assert compute_medians(torch.tensor([[7.0], [8.0]])).tolist() == [7, 8]
+    assert compute_medians(torch.tensor([[0.0, 1.0, 2.0, 6.0, 8.0, 9.0, 9.5]])).tolist() == [6]
+    assert compute_medians(torch.tensor([[3e38, 3e38]])).isfinite().all()
 
 
 def test_cosines_of_rows_that_point_nowhere_are_zero() -> None:
@@ -121,16 +157,39 @@ def test_cosines_of_rows_that_point_nowhere_are_zero() -> None:
     half = 0.5**0.5
     expected = torch.tensor([[1, 0, half, -1], [0, 0, 0, 0], [half, 0, 1, -half], [-1, 0, -half, 1]]).double()
     torch.testing.assert_close(compute_cosines(rows @ rows.T), expected)
+    torch.testing.assert_close(compute_cosines(rows @ rows.T * 1e-30), expected)
+    rounded = torch.tensor([[-1e-17, 1e-9], [1e-9, 1.0]], dtype=torch.float64)  # a square that rounding made negative
+    assert compute_cosines(rounded).tolist() == [[0, 0], [0, 1]]
+
+
+def test_cosines_of_parallel_rows_do_not_exceed_one() -> None:
+    for seed in range(20):
+        row = torch.randn(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        rows = torch.stack([row, 3 * row, -0.7 * row])
+        cosines = compute_cosines(rows @ rows.T)
+        assert cosines.abs().max() <= 1
+        torch.testing.assert_close(cosines[0], torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64))
+
+
+def test_coordinates_of_rows_on_a_line_are_finite() -> None:
+    for seed in range(20):
+        row = torch.randn(1, 9, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        rows = torch.arange(6.0)[:, None] * row
+        assert compute_coordinates(rows @ rows.T).isfinite().all()
 
 
 def test_a_count_is_a_number_or_a_share() -> None:
     assert count_rows(3, 10, ceil) == 3
     assert (count_rows(0.25, 10, ceil), count_rows(0.25, 10, floor)) == (3, 2)
-    assert count_rows(0.3, 10, ceil) == 3  # 0.3 * 10 is 3.0000000000000004 in places
+    assert 0.07 * 100 > 7
+    assert count_rows(0.07, 100, ceil) == 7
+    assert (count_rows(0.3 + 4e-11, 10, ceil), count_rows(0.3 + 6e-11, 10, ceil)) == (3, 4)
     for setting in (-1, -0.1, 1.5, float("nan")):
         with pytest.raises(SettingError, match="tolerate must be a share in"):
             check_count("tolerate", setting)
-    check_count("tolerate", 1.0)
+    for share in (0.0, 0.5, 1.0):
+        check_count("tolerate", share)
+    check_count("tolerate", 0)
     check_count("tolerate", 7)
 
 

@@ -272,9 +272,8 @@ def test_a_site_that_nobody_has_is_a_warning(file: Path, tmp_path: Path, caplog:
     replies = [make_honest_reply(number) for number in range(4)]
     with caplog.at_level(logging.WARNING, "snowball"):
         Guard(FedAvg(), names=tmp_path / "sites.toml", decisions=file)(MODEL, replies)
-    assert [record.message for record in caplog.records] == [
-        "a decision is about 'Ulms', whom the file of names lacks and who takes no part in this round"
-    ]
+    sentence = "a decision is about 'Ulms', whom the file of names lacks and who takes no part in this round"
+    assert [(record.name, record.message) for record in caplog.records] == [("snowball", sentence)]
 
 
 GOOD: dict[str, Any] = {"site": "Ulm", "rule": "deny", "reason": "it is broken", "by": "M. Weber"}

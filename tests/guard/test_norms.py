@@ -67,3 +67,9 @@ def test_the_error_of_a_long_block_is_far_below_every_bound(monkeypatch: pytest.
     sent = 1 + draw(2 * norms.ROW_BLOCK_ELEMENTS + 5, torch.float32, 0)
     exact = float(sent.double().square().sum())
     assert sum_squared_changes(sent, torch.zeros_like(sent)) == pytest.approx(exact, rel=1e-3)
+
+
+def test_blocks_are_added_up_exactly() -> None:
+    sent = torch.zeros(BLOCK + 1)
+    sent[0], sent[BLOCK] = 1e4, 1
+    assert float(sum_squared_changes(sent, torch.zeros_like(sent))) == 1e8 + 1  # no number of float32

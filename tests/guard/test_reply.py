@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from snowball.defenses import FedAvg
 from snowball.guard import REASONS, Guard, Reply
-from snowball.guard.reply import MAX_DETAIL_CHARS, InvalidReply, check_numbers
+from snowball.guard.reply import MAX_DETAIL_CHARS, InvalidReply, check_numbers, read_examples, read_reply
 from snowball.guard.validation import validate_replies
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
@@ -132,6 +132,55 @@ def test_a_tensor_of_no_length_is_no_fault_where_the_model_has_one() -> None:
     assert judgement.tensors["empty"].shape == (0, 3)
 
 
+@pytest.mark.parametrize("count", [0.5, 1, (1 << 53) - 1, 1 << 53])
+def test_every_possible_count_is_taken(count: float) -> None:
+    assert (read_examples(count), type(read_examples(count))) == (count, float)
+
+
+def test_counts_that_no_float_holds_exactly_are_refused() -> None:
+    with pytest.raises(InvalidReply):
+        read_examples((1 << 53) + 2)
+
+
+def test_a_reply_knows_how_far_it_moved() -> None:
+    moved = {**MODEL, "last.bias": torch.tensor([3.0, 4.0]), "norm.num_batches_tracked": torch.tensor(900)}
+    assert read_reply("a", Reply("a", 10, moved), MODEL).norm == 5
+
+
+def test_a_tensor_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(InvalidReply, match=r"'first\.weight'"):
+        read_reply("a", Reply("a", 10, {**MODEL, "first.weight": "weights"}), MODEL)
+
+
+def test_a_counter_may_move_by_two_to_the_31_and_no_more() -> None:
+    own = torch.tensor(5)
+    assert check_numbers("steps", own + (1 << 31), own) == 0
+    assert check_numbers("steps", own - (1 << 31), own) == 0
+    with pytest.raises(InvalidReply):
+        check_numbers("steps", own + (1 << 31) + 1, own)
+
+
+def test_every_counter_of_several_is_checked() -> None:
+    own = torch.tensor([5, 5])
+    with pytest.raises(InvalidReply):
+        check_numbers("steps", own + torch.tensor([0, 1 << 40]), own)
+    assert check_numbers("mask", torch.tensor([True, False]), torch.tensor([False, True])) == 0
+
+
+def test_finite_numbers_whose_squares_overflow_are_too_long_and_not_broken() -> None:
+    model = {"weight": torch.zeros(2, dtype=torch.float64)}
+    far = Reply("far", 10, {"weight": torch.tensor([1e200, 0.0], dtype=torch.float64)})
+    _, dropped = validate_replies([Reply("a", 10, model), far], model)
+    assert [(fault.client, fault.reason) for fault in dropped] == [("far", "norm")]
+
+
+def test_a_variance_may_vanish_but_none_may_be_negative() -> None:
+    own = torch.ones(2)
+    assert check_numbers("norm.running_var", torch.zeros(2), own) == 2
+    with pytest.raises(InvalidReply):
+        check_numbers("norm.running_var", torch.tensor([1.0, -1e-9]), own)
+
+
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=3),
     st.lists(st.floats(width=32), max_size=4),
@@ -196,11 +245,3 @@ def test_two_thousand_malformed_replies_neither_raise_nor_reach_the_average() ->
     COUNTED["replies"] = 0
     check_malformed_replies()
     assert COUNTED["replies"] >= 2000
-
-
-def test_a_counter_may_move_by_two_to_the_31_and_no_more() -> None:
-    own = torch.tensor(5)
-    assert check_numbers("steps", own + (1 << 31), own) == 0
-    assert check_numbers("steps", own - (1 << 31), own) == 0
-    with pytest.raises(InvalidReply):
-        check_numbers("steps", own + (1 << 31) + 1, own)

@@ -41,7 +41,7 @@ def keep_recent(entries: Entries, context: Context, forget_after: int | None, re
         for client, entry in entries.items()
         if forget_after is None or context.round - entry["round"] < forget_after
     }
-    if remember is None or len(kept) <= remember:
+    if remember is None:
         return kept
 
     def rank(client: str) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def is_row(value: Any, width: int) -> bool:
 def check_numbers(rows: Iterable[Tensor]) -> None:
     """Refuse rows of a state that hold NaN, infinite or too large numbers; it reads them all, once per loading."""
     for row in rows:
-        if row.numel() and not float(torch.linalg.vector_norm(row.float(), torch.inf)) <= MAX_STATE_NUMBER:
+        if row.numel() and not float(torch.linalg.vector_norm(row, torch.inf)) <= MAX_STATE_NUMBER:
             raise describe_damage("it holds numbers that are NaN, infinite or far too large")
 
 

@@ -53,7 +53,7 @@ def average_equally(updates: Updates, elected: Tensor) -> Tensor:
     """Return the unweighted mean of the elected rows; zero if no row is elected."""
     if not elected.any():
         return torch.zeros(updates.layout.width, dtype=updates.dtype)
-    return updates.mean(elected.double())
+    return updates.mean(elected)
 
 
 def average_clipped(updates: Updates, elected: Tensor, bound: float) -> Tensor:
@@ -90,14 +90,14 @@ def compute_medians(values: Tensor) -> Tensor:
 def compute_squared_distances(gram: Tensor) -> Tensor:
     """Return the (n, n) squared distances behind a Gram matrix; never negative, zero on the diagonal."""
     squares = gram.diagonal()
-    return (squares[:, None] + squares - 2 * gram).clamp_(min=0).fill_diagonal_(0)
+    return (squares[:, None] + squares - 2 * gram).clamp_(min=0)
 
 
 def compute_cosines(products: Tensor) -> Tensor:
     """Return the rows' (n, n) cosines from their inner products about zero; 0 for a row of zeros."""
     norms = products.diagonal().clamp(min=0).sqrt()
     scale = norms[:, None] * norms
-    return torch.where(scale > 0, products / scale.where(scale > 0, 1), 0).clamp(-1, 1)
+    return torch.where(scale > 0, products / scale, 0).clamp(-1, 1)
 
 
 def compute_coordinates(gram: Tensor) -> Tensor:

@@ -1,7 +1,21 @@
+import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import calinski_harabasz_score
+from torch import Tensor
 
-from snowball.defenses.snowball.kmeans import bound_rounding, mark_members, measure_scatter
+from snowball.defenses.snowball import kmeans
+from snowball.defenses.snowball.bottom_up import choose_centroids
+from snowball.defenses.snowball.kmeans import (
+    bound_rounding,
+    compute_calinski_harabasz,
+    mark_members,
+    measure_scatter,
+    measure_scatter_within,
+    measure_to_centroids,
+    run_lloyd,
+)
 
 
 def test_members_are_marked_with_one() -> None:
@@ -17,5 +31,107 @@ def test_scatter_is_about_the_mean_wherever_the_rows_are() -> None:
 
 def test_what_rounding_explains_grows_with_the_rows() -> None:
     limits = torch.finfo(torch.float64)
-    assert bound_rounding(torch.eye(8, dtype=torch.float64)) == pytest.approx(8 * limits.eps, rel=1e-12)
-    assert bound_rounding(torch.zeros(8, 8, dtype=torch.float64)) == limits.tiny
+    assert float(bound_rounding(4 * torch.eye(8, dtype=torch.float64))) == pytest.approx(
+        32 * limits.eps, rel=1e-12, abs=0
+    )
+    assert float(bound_rounding(torch.zeros(8, 8, dtype=torch.float64))) == limits.tiny
+
+
+@pytest.mark.parametrize(("elements", "chunk"), [(1, 1), (300, 2)])
+def test_chunks_hold_as_many_starts_as_the_bound_allows_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, elements: int, chunk: int
+) -> None:
+    gram = torch.randn(30, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    gram = (gram - gram.mean(0)) @ (gram - gram.mean(0)).T
+    whole = run_lloyd(gram, choose_centroids(gram, 5))
+    sizes, run = [], kmeans._run_starts
+
+    def note_size(gram: Tensor, starts: Tensor) -> Tensor:
+        sizes.append(len(starts))
+        return run(gram, starts)
+
+    monkeypatch.setattr(kmeans, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(kmeans, "_run_starts", note_size)
+    assert torch.equal(run_lloyd(gram, choose_centroids(gram, 5)), whole)
+    assert set(sizes) == {chunk}
+
+
+def test_an_emptied_cluster_takes_the_farthest_row_as_scikit_learn_does() -> None:
+    rows = np.array([[0.0], [0.0], [0.0], [1.0], [10.0]])
+    start = [0, 1, 2]  # three centroids on one spot: two of them stay empty
+    centred = torch.tensor(rows - rows.mean(0))
+    ours = run_lloyd(centred @ centred.T, torch.tensor([start]))[0]
+    theirs = KMeans(3, init=rows[start], n_init=1, tol=0).fit(rows).labels_
+    assert [ours.tolist().index(label) for label in ours] == [theirs.tolist().index(label) for label in theirs]
+
+
+@pytest.mark.parametrize("clusters", [2, 4])
+def test_scatter_and_clarity_equal_scikit_learn(clusters: int) -> None:
+    rows = torch.randn(20, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    centred = rows - rows.mean(0)
+    labels = torch.randint(0, clusters, (5, 20), generator=torch.Generator().manual_seed(4))
+    expected = [calinski_harabasz_score(rows, row) for row in labels.numpy()]
+    np.testing.assert_allclose(compute_calinski_harabasz(centred @ centred.T, labels, clusters), expected, rtol=1e-12)
+    within = [sum(((rows[row == k] - rows[row == k].mean(0)) ** 2).sum() for k in range(clusters)) for row in labels]
+    np.testing.assert_allclose(measure_scatter_within(centred @ centred.T, labels, clusters), within, rtol=1e-12)
+
+
+def test_rows_on_their_centroids_are_clearest_of_all() -> None:
+    rows = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0]], dtype=torch.float64)
+    gram = (rows - rows.mean(0)) @ (rows - rows.mean(0)).T
+    perfect, poor = compute_calinski_harabasz(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
+    assert perfect > poor
+    assert perfect.isfinite()
+
+
+def test_empty_clusters_take_the_first_of_equally_far_rows() -> None:
+    gram, labels = torch.eye(100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.int64)
+    members = mark_members(labels, 3, gram.dtype)
+    kmeans._fill_empty(members, labels, measure_to_centroids(gram, members), gram)
+    assert members[0].tolist() == [[0, 0, *[1] * 98], [1, *[0] * 99], [0, 1, *[0] * 98]]
+
+
+def test_empty_clusters_take_the_rows_farthest_from_their_own_centroids() -> None:
+    rows = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [30.0]], dtype=torch.float64)
+    gram, labels = rows @ rows.T, torch.tensor([[0, 0, 0, 1, 1, 1]])
+    members = mark_members(labels, 4, gram.dtype)
+    kmeans._fill_empty(members, labels, measure_to_centroids(gram, members), gram)
+    assert members.argmax(1).tolist() == [[0, 0, 0, 3, 1, 2]]
+    assert members.sum().item() == 6
+
+
+@pytest.mark.parametrize(("square", "own", "filled"), [(100.0, 5e-11, 0), (100.0, 1.5e-10, 1), (0.0, 0.0, 0)])
+def test_rows_that_coincide_but_for_rounding_fill_no_cluster(square: float, own: float, filled: int) -> None:
+    gram, labels = torch.full((4, 4), square, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.int64)
+    members = mark_members(labels, 2, gram.dtype)
+    kmeans._fill_empty(members, labels, torch.full((1, 2, 4), own - square, dtype=torch.float64), gram)
+    assert members.sum(2).tolist() == [[4 - filled, filled]]
+
+
+def test_rows_on_one_spot_are_one_cluster() -> None:
+    for square in (0.0, 25.0):
+        gram = torch.full((4, 4), square, dtype=torch.float64)
+        assert run_lloyd(gram, torch.tensor([[0, 1, 2], [3, 1, 0]])).tolist() == [[0] * 4] * 2
+        assert compute_calinski_harabasz(gram, torch.zeros(1, 4, dtype=torch.int64), 3).tolist() == [0]
+
+
+def test_rounding_makes_neither_scatter_nor_clarity_negative() -> None:
+    for seed in range(20):
+        rows = torch.randn(1, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).expand(9, 7)
+        labels = torch.arange(9)[None] % 3
+        assert (measure_scatter_within(rows @ rows.T, labels, 3) >= 0).all()
+        apart = torch.randn(9, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        assert (compute_calinski_harabasz(apart @ apart.T, torch.zeros_like(labels), 3) >= 0).all()
+
+
+def test_clarity_does_not_depend_on_the_unit() -> None:
+    rows = torch.tensor([[0.0], [1.0], [7.0], [9.0]], dtype=torch.float64)
+    labels = torch.tensor([[0, 0, 1, 1]])
+    large, small = (compute_calinski_harabasz(unit * rows @ rows.T, labels, 2) for unit in (1.0, 1e-20))
+    assert float(small) == pytest.approx(float(large))
+
+
+def test_clarity_of_rows_on_their_centroids_is_finite_even_where_most_have_no_length() -> None:
+    rows = torch.zeros(9, 1, dtype=torch.float64)
+    rows[8] = 1e3
+    assert compute_calinski_harabasz(rows @ rows.T, torch.tensor([[0] * 8 + [1]]), 2).isfinite().all()

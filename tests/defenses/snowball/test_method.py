@@ -6,15 +6,12 @@ import torch
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from snowball.defenses import Context, Snowball, SnowballMinus, VAESettings, VotingCenter, VotingRandom
-from snowball.defenses.snowball.gap import find_clusters
+from snowball.defenses import Context, Snowball, SnowballMinus, VAESettings
 from snowball.defenses.snowball.judges import JUDGES
-from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.errors import RunError, SettingError
 from snowball.records.rounds import CODES
-from snowball.rng import stream
 from snowball.testing import make_toy_round
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 
 def infected_seats(verdict: Any, infected: int) -> int:
@@ -165,15 +162,6 @@ def test_a_small_round_does_not_change_what_is_kept() -> None:
     }
 
 
-@pytest.mark.parametrize("centres", [3, 4, 7])
-def test_the_gap_statistic_finds_well_parted_groups(centres: int) -> None:
-    assert find_clusters(groups(centres), "w", 2, 15, stream(1)) == centres
-
-
-def test_the_gap_statistic_has_an_answer_for_rows_that_coincide() -> None:
-    assert find_clusters(Updates.from_layers({"w": torch.ones(9, 4)}), "w", 3, 4, stream(1)) == 3
-
-
 def families(*centres: tuple[float, float]) -> Updates:
     """Rows in families of four groups each: the gap peaks at the number of families, and higher at that of groups."""
     corners = torch.cartesian_prod(torch.tensor([-1.0, 1.0]), torch.tensor([-1.0, 1.0]))
@@ -233,27 +221,6 @@ def test_the_gap_statistic_stays_within_its_range_and_half_of_the_updates(
 ) -> None:
     verdict = SnowballMinus(**settings)(make_toy_round(clients=clients), Context(round=1))
     assert verdict.facts["clusters"] == found
-
-
-def test_voting_ablations_by_hand(worked: Any) -> None:
-    centre = VotingCenter(first_share=0.4)(worked.updates, Context(round=1))
-    assert centre.elected.nonzero().flatten().tolist() == [1, 3, 4, 5]
-    drawn = VotingRandom(first_share=0.4)(worked.updates, Context(round=1))
-    assert drawn.facts["votes"].sum() == 10 * 4
-    assert drawn.elected.sum() == 4
-
-
-def test_votes_at_random_change_with_the_round() -> None:
-    chosen = {tuple(VotingRandom()(make_toy_round(), Context(round=round)).elected.tolist()) for round in range(1, 9)}
-    assert len(chosen) > 1
-
-
-def test_the_layers_that_vote() -> None:
-    layout = Layout(("a", "b", "c", "d"), ((2, 2), (2,), (3, 3), (4, 4)))
-    assert select_voting_layers(layout, "ends") == ("a", "d")
-    assert select_voting_layers(layout, "all") == ("a", "c", "d")
-    assert select_voting_layers(layout, ("b",)) == ("b",)
-    assert select_voting_layers(Layout(("a",), ((2, 2),)), "ends") == ("a",)
 
 
 @pytest.mark.parametrize(

@@ -26,25 +26,26 @@ MOST_COLUMNS = 1 << 16
 """The most columns that references have; wider layers are sampled, since more columns change only the scale."""
 
 
-def find_clusters(
-    updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule = "first"
-) -> int:
+def find_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule) -> int:
     """Find the number of clusters of a layer's rows, in [least, most]."""
-    gram = updates.products(layer)
-    if most <= least or measure_scatter(gram) <= 0:
+    if most <= least or measure_scatter(updates.products(layer)) <= 0:
         return least
-    counts = range(least, min(most + 1, len(gram) - 1) + 1)
-    observed = find_log_scatter(gram, counts, rng)  # (counts,)
-    ranges = _measure_ranges(updates, layer, rng)
-    references = torch.stack(
-        [find_log_scatter(_draw_reference(len(gram), ranges, rng), counts, rng) for _ in range(REFERENCES)]
-    )
-    gap = references.mean(0) - observed
+    counts = range(least, min(most + 1, len(updates) - 1) + 1)
+    gap, error = measure_gap(updates, layer, counts, rng)
     if rule == "largest":
         return least + int(gap[: most - least + 1].argmax())
-    slack = references.std(0, correction=0) * (1 + 1 / REFERENCES) ** 0.5
-    good = gap[:-1] >= gap[1:] - slack[1:]
+    good = gap[:-1] >= gap[1:] - error[1:]
     return least + int(good.int().argmax()) if good.any() else most
+
+
+def measure_gap(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the gap for each number of clusters, and its standard error for this number of references."""
+    observed = find_log_scatter(updates.products(layer), counts, rng)  # (counts,)
+    ranges = _measure_ranges(updates, layer, rng)
+    references = torch.stack(
+        [find_log_scatter(_draw_reference(len(updates), ranges, rng), counts, rng) for _ in range(REFERENCES)]
+    )
+    return references.mean(0) - observed, references.std(0, correction=0) * (1 + 1 / REFERENCES) ** 0.5
 
 
 def _measure_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:

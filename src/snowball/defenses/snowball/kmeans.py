@@ -85,8 +85,8 @@ def measure_scatter_within(gram: Tensor, labels: Tensor, clusters: int) -> Tenso
 
 
 def measure_scatter(gram: Tensor) -> Tensor:
-    """Return the summed squared distances of all rows to their mean."""
-    return (gram.trace() - gram.mean() * len(gram)).clamp(min=0)
+    """Return the summed squared distances of all rows to their mean; rounding may leave it below zero."""
+    return gram.trace() - gram.mean() * len(gram)
 
 
 def compute_calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
@@ -102,7 +102,7 @@ def compute_calinski_harabasz(gram: Tensor, labels: Tensor, clusters: int) -> Te
     return (ratio * (rows - found) / (found - 1).clamp(min=1)).clamp_(max=1e300)
 
 
-def bound_rounding(gram: Tensor) -> float:
+def bound_rounding(gram: Tensor) -> Tensor:
     """Return the scatter that rounding alone explains, given the median length of rows; never zero."""
     limits = torch.finfo(gram.dtype)
-    return float(limits.eps * len(gram) * gram.diagonal().median()) + limits.tiny
+    return limits.eps * len(gram) * gram.diagonal().median() + limits.tiny
