@@ -277,7 +277,7 @@ def test_a_bomb_is_not_unpacked(folder: Path, vectors: Path, monkeypatch: pytest
     assert len(load_dataset("sent140").train) == 3000
 
 
-@pytest.mark.parametrize("name", [pytest.param("sent140", marks=pytest.mark.slow), "sent140-users"])
+@pytest.mark.parametrize("name", ["sent140", "sent140-users"])
 def test_the_real_thing(name: str) -> None:
     if not locate_dataset(name):
         pytest.skip(f"{name} is neither in $SNOWBALL_DATA nor in the cache")
