@@ -250,6 +250,14 @@ def parse_assignment(assignment: str) -> tuple[str, Any]:
     return path.strip(), values["value"] if len(values) == 1 else text
 
 
+def is_file(file: Path | Traversable) -> bool:
+    """Return whether there is a file; the system may refuse the name, such as one of thousands of characters."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
+
+
 def read_toml_text(file: Path | Traversable, source: str | Path) -> str:
     """Read the text of a TOML file; `source` names it in errors."""
     try:

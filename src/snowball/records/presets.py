@@ -6,7 +6,7 @@ from pathlib import Path
 
 from snowball.errors import SettingError
 from snowball.registry import suggest_name
-from snowball.settings import Choice, Settings, apply_changes, flatten_settings, parse_toml, read_toml_text
+from snowball.settings import Choice, Settings, apply_changes, flatten_settings, is_file, parse_toml, read_toml_text
 
 PRESETS = resources.files("snowball").joinpath("presets")
 
@@ -59,6 +59,6 @@ def read_layer(source: str | Path, shipped: Collection[str]) -> Settings:
     """Read the settings of one preset or TOML file, with its `extends`."""
     name = str(source)
     file = PRESETS.joinpath(f"{name}.toml") if name in shipped else Path(source)
-    if not file.is_file():
+    if not is_file(file):
         raise SettingError(f"{name!r} is neither a preset nor a file{suggest_name(name, shipped)}")
     return parse_toml(read_toml_text(file, source), source)

@@ -14,7 +14,7 @@ from snowball.records.presets import describe_presets
 from snowball.records.run_names import hash_settings
 from snowball.records.sweep import COORDINATES, Manifest, ManifestRun
 from snowball.registry import suggest_name
-from snowball.settings import Settings, flatten_settings, parse_toml, read_toml_text, require_known
+from snowball.settings import Settings, flatten_settings, is_file, parse_toml, read_toml_text, require_known
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import Preset, Source, explain_recursion, parse_overrides
 from snowball.sweeps.grid_file import Block, GridFile, parse_section
@@ -83,7 +83,7 @@ def read_grid(source: str | Path) -> Grid:
     """Read a shipped grid by its name, or a grid's file; raises a `SettingError` of one sentence."""
     name, shipped = str(source), describe_grids()
     file = GRIDS.joinpath(f"{name}.toml") if name in shipped else Path(source)
-    if not file.is_file():
+    if not is_file(file):
         raise SettingError(f"{name!r} is neither a grid nor a file{suggest_name(name, shipped)}")
     text = read_toml_text(file, source)
     settings = parse_toml(text, source)
@@ -188,7 +188,7 @@ def expand_block(block: Block, folder: Path) -> Iterator[Experiment]:
 
 def locate_preset(preset: str, folder: Path) -> str | Path:
     """Return a preset's name, or its file, which may be relative to a folder."""
-    return folder / preset if preset not in describe_presets() and (folder / preset).is_file() else preset
+    return folder / preset if preset not in describe_presets() and is_file(folder / preset) else preset
 
 
 def name_run(experiment: Experiment) -> str:

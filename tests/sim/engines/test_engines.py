@@ -4,8 +4,11 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Timer
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -189,6 +192,16 @@ def test_workers_leave_nobody_behind(tiny: MakeExperiment) -> None:
         pids += [worker.process.pid for worker in processes.workers]
     assert len(set(pids)) == 3
     assert not any(pid and Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_fresh_worker_may_take_longer_to_start_than_a_client_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = Pipe()
+    lost, fresh = Worker(Mock(), Pipe()[0]), Worker(Mock(), ours)
+    monkeypatch.setattr(pool, "start_worker", lambda *_: fresh)
+    workers = WorkerPool(WorkerInputs({}, ""), timeout=0.01)
+    workers.workers, workers.slowest = [lost], 0.001
+    Timer(0.2, theirs.send_bytes, [b""]).start()
+    assert workers._replace(lost) is fresh
 
 
 def test_the_limit_grows_with_the_slowest_answer() -> None:

@@ -42,7 +42,7 @@ class WorkerPool:
         for _ in range(count):
             self.workers.append(start_worker(self.inputs, self.timeout))
         for worker in self.workers:
-            worker.wait_until_ready(self._compute_limit())
+            worker.wait_until_ready()
 
     def stop(self) -> None:
         """Stop all workers."""
@@ -103,7 +103,7 @@ class WorkerPool:
         fresh = start_worker(self.inputs, self.timeout)
         self.workers[self.workers.index(worker)] = fresh
         try:
-            fresh.wait_until_ready(self._compute_limit())
+            fresh.wait_until_ready()
         except WorkerLostError as fault:
             raise RunError(f"{fault}, in place of one that failed") from fault
         return fresh

@@ -47,7 +47,7 @@ STOP_SECONDS = 5.0
 """Seconds that a worker gets to stop before it is killed."""
 
 MAX_START_SECONDS = 3600.0
-"""Seconds that a worker gets to start at most."""
+"""Seconds that a worker gets to start: the time to read the data has nothing to do with that to train a client."""
 
 
 class Task(NamedTuple):
@@ -94,9 +94,9 @@ class Worker:
         with suppress(OSError):
             self.connection.send_bytes(task.pack())
 
-    def wait_until_ready(self, seconds: float) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until a new worker has opened its files."""
-        self.connection.poll(min(seconds, MAX_START_SECONDS))
+        self.connection.poll(MAX_START_SECONDS)
         self.receive()
 
     def receive(self) -> bytes:
