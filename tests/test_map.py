@@ -1,4 +1,4 @@
-"""The map in CONTRIBUTING.md points to the files that do what it says."""
+"""The map in CONTRIBUTING.md and the threat model in SECURITY.md point to files that exist."""
 
 import ast
 import re
@@ -51,3 +51,9 @@ def test_an_answer_is_a_file_that_defines_the_symbol(question: str) -> None:
 def test_an_imported_name_is_not_an_answer() -> None:
     symbols = find_symbols(ast.parse("from a import b\nc: int = 1\nd = 2\nclass E:\n    def f(self): ...\n"))
     assert symbols == {"c", "d", "E", "E.f"}
+
+
+def test_the_tests_that_the_threat_model_names_exist() -> None:
+    named = set(re.findall(r"`([\w*/]*test_[\w*]+\.py)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert not [name for name in named if not list((ROOT / "tests").glob(name))]
