@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from snowball.errors import RunError
+from snowball.records import files
 from snowball.records.files import (
     append_line,
     check_fields,
     encode_line,
+    is_torn,
     make_folder,
     parse_json,
     read_json,
     read_lines,
+    read_lines_backwards,
     read_object,
     remove_path,
     replace_non_finite,
@@ -40,6 +43,26 @@ def test_a_torn_line_of_any_length_goes(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "log").write_bytes(torn)
     append_line(tmp_path / "log", b'{"a": 1}')
     assert (tmp_path / "log").read_bytes() == (b"{}\n" if b"\n" in torn else b"") + b'{"a": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "torn"),
+    [(b"", False), (b"\n", False), (b"{}\n", False), (b"{", True), (b"{}\n{", True), (b"\n{}", True)],
+)
+def test_a_file_is_torn_that_does_not_end_with_a_line(content: bytes, torn: bool) -> None:
+    assert is_torn(io.BytesIO(content)) == torn
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7])
+@pytest.mark.parametrize("content", [b"", b"{", b"a\n", b"a\n\nbcdefgh\ni", b"\na\nbcdefghijkl\n"])
+def test_lines_are_read_backwards_whatever_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, block: int
+) -> None:
+    (tmp_path / "log").write_bytes(content)
+    in_one_block = list(read_lines_backwards(tmp_path / "log"))
+    monkeypatch.setattr(files, "BLOCK_BYTES", block)
+    assert in_one_block == list(read_lines_backwards(tmp_path / "log")) == content.split(b"\n")[-2::-1]
+    assert list(read_lines_backwards(tmp_path / "missing")) == []
 
 
 def test_a_line_that_is_written_in_part_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
