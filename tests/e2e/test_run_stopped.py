@@ -116,5 +116,6 @@ def test_of_two_runs_in_a_folder_the_second_is_refused(tmp_path: Path, expected:
         assert errors.startswith(f"snowball: another run (process {first.pid} on ")
         assert errors.count("\n") == 1
     os.kill(first.pid, signal.SIGCONT)
-    assert first.wait(PATIENCE) == 0
+    _, errors = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 0, errors
     assert timeless(tmp_path) == expected

@@ -15,6 +15,7 @@ from torch import nn
 import snowball
 from snowball.defenses import DEFENSES
 from snowball.guard import Guard, Reply
+from snowball.sim.engines import pool
 from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.run import run_experiment
 from tests.test_hostile_rounds import BASE, LAYOUT, MODEL, make_hostile_rows
@@ -89,7 +90,10 @@ def check_growth(early: Usage, late: Usage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("defense", SOAKED)
-def test_a_hundred_rounds_with_all_faults_hold_nothing(defense: str, tmp_path: Path) -> None:
+def test_a_hundred_rounds_with_all_faults_hold_nothing(
+    defense: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "LIMIT_FACTOR", 5)  # for the sake of time; who is healthy succeeds in the second try
     own = {"data": (FEATURES, LABELS), "model": nn.Linear(400, 3)}
     experiment = snowball.load_experiment("demo", SETTINGS | {"defense.name": defense}, **own)
     usages, reasons = [], set[str]()
