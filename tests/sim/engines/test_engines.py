@@ -17,7 +17,7 @@ from snowball.errors import RunError
 from snowball.records.checkpoint import RunState
 from snowball.records.rounds import parse_round
 from snowball.sim.cohort import draw_cohort
-from snowball.sim.engines import pool
+from snowball.sim.engines import pool, worker
 from snowball.sim.engines.base import Engine, train_cohort, use_one_thread
 from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.processes import SAMPLES_PER_TASK, ProcessEngine, reserve_file
@@ -211,6 +211,29 @@ def test_the_limit_grows_with_the_slowest_answer() -> None:
         workers.slowest = slowest
         limits.append(workers._compute_limit())
     assert limits == [60, 10, 40]
+
+
+def test_a_fork_server_that_is_gone_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Mock()
+    process.start.side_effect = [ConnectionRefusedError, EOFError, None]
+    monkeypatch.setattr(worker, "start_forkserver", lambda: Mock(Process=Mock(return_value=process)))
+    monkeypatch.setattr(worker, "RETRY_SECONDS", 0)
+    assert worker.start_process(WorkerInputs({}, ""), Mock()) is process
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0)
+    process.start.side_effect = ConnectionRefusedError
+    with pytest.raises(ConnectionRefusedError):
+        worker.start_process(WorkerInputs({}, ""), Mock())
+
+
+def test_a_worker_that_cannot_be_replaced_is_not_stopped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, lost, other = WorkerPool(WorkerInputs({}, ""), timeout=10), Mock(spec=Worker), Mock(spec=Worker)
+    workers.workers = [lost, other]
+    monkeypatch.setattr(pool, "start_worker", Mock(side_effect=EOFError))
+    with pytest.raises(EOFError):
+        workers._replace(lost)
+    workers.stop()
+    lost.stop.assert_not_called()
+    other.stop.assert_called_once()
 
 
 def test_there_are_no_more_workers_than_clients_to_train(tiny: MakeExperiment) -> None:

@@ -99,9 +99,9 @@ class WorkerPool:
 
     def _replace(self, worker: Worker) -> Worker:
         """Kill a worker and start another in its place."""
+        self.workers.remove(worker)
         worker.kill()
-        fresh = start_worker(self.inputs, self.timeout)
-        self.workers[self.workers.index(worker)] = fresh
+        self.workers.append(fresh := start_worker(self.inputs, self.timeout))
         try:
             fresh.wait_until_ready()
         except WorkerLostError as fault:

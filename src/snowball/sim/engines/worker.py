@@ -7,10 +7,10 @@ import struct
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NamedTuple, NoReturn, Self
 
 import torch
@@ -45,6 +45,9 @@ MEMORY_WORDS = ("can't allocate memory", "not enough memory", "out of memory")
 
 STOP_SECONDS = 5.0
 """Seconds that a worker gets to stop before it is killed."""
+
+RETRY_SECONDS = 0.1
+"""Pause between two attempts to start a process."""
 
 MAX_START_SECONDS = 3600.0
 """Seconds that a worker gets to start: the time to read the data has nothing to do with that to train a client."""
@@ -179,13 +182,26 @@ def open_handle(path: str, stack: ExitStack) -> str:
 
 def start_worker(inputs: WorkerInputs, timeout: float) -> Worker:
     """Start a worker; it sends an empty message once it is ready. A message takes `timeout` seconds at most."""
-    context = start_forkserver()
-    ours, theirs = context.Pipe()
+    ours, theirs = Pipe()
     limit_transfers(ours, timeout)
-    process = context.Process(target=run_worker, args=(inputs, theirs), daemon=True)
-    process.start()
+    process = start_process(inputs, theirs)
     theirs.close()  # so that the connection breaks when the worker dies
     return Worker(process, ours, started=monotonic())
+
+
+def start_process(inputs: WorkerInputs, connection: Connection) -> BaseProcess:
+    """Start a worker's process; try again for some seconds if the fork server ends meanwhile."""
+    deadline = monotonic() + STOP_SECONDS
+    while True:
+        process = start_forkserver().Process(target=run_worker, args=(inputs, connection), daemon=True)
+        try:
+            process.start()
+        except (ConnectionError, EOFError):  # it was killed, and is not yet known to be dead
+            if monotonic() > deadline:
+                raise
+            sleep(RETRY_SECONDS)
+        else:
+            return process
 
 
 def limit_transfers(connection: Connection, seconds: float) -> None:
