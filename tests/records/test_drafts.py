@@ -107,9 +107,9 @@ def test_new_names_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(files, "sync_folder", synced.append)
     write_bytes(tmp_path / "file", b"1")
     assert synced == [tmp_path]
-    append_line(tmp_path / "lines", b"{}")
+    append_line(tmp_path / "lines", {})
     assert synced == [tmp_path] * 2
-    append_line(tmp_path / "lines", b"{}")
+    append_line(tmp_path / "lines", {})
     assert synced == [tmp_path] * 2
 
 

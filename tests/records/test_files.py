@@ -10,9 +10,9 @@ import pytest
 from snowball.errors import RunError
 from snowball.records import files
 from snowball.records.files import (
+    append_bytes,
     append_line,
     check_fields,
-    encode_line,
     is_torn,
     make_folder,
     parse_json,
@@ -31,7 +31,7 @@ def test_lines_are_read_with_their_locations(tmp_path: Path) -> None:
     path = tmp_path / "log"
     assert list(read_lines(path)) == []
     for number in range(3):
-        append_line(path, encode_line({"b": number, "a": None}))
+        append_line(path, {"b": number, "a": None})
     assert path.read_bytes().splitlines(keepends=True)[0] == b'{"a": null, "b": 0}\n'
     assert list(read_lines(path)) == [
         (f'{{"a": null, "b": {number}}}'.encode(), f"line {number + 1} of {path}") for number in range(3)
@@ -41,7 +41,7 @@ def test_lines_are_read_with_their_locations(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b"{", b"{}", b"{}\n{", b"{}\n{}"])
 def test_a_torn_line_of_any_length_goes(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "log").write_bytes(torn)
-    append_line(tmp_path / "log", b'{"a": 1}')
+    append_bytes(tmp_path / "log", b'{"a": 1}')
     assert (tmp_path / "log").read_bytes() == (b"{}\n" if b"\n" in torn else b"") + b'{"a": 1}\n'
 
 
@@ -70,15 +70,15 @@ def test_a_line_that_is_written_in_part_goes(tmp_path: Path, monkeypatch: pytest
         def write(self, line: Any) -> int:
             return super().write(line[:-3])
 
-    append_line(tmp_path / "log", b'{"a": 1}')
+    append_bytes(tmp_path / "log", b'{"a": 1}')
     monkeypatch.setattr(Path, "open", lambda path, mode, buffering: FullDisk(path, mode))
     with pytest.raises(RunError, match="log cannot be used: the disk is full"):
-        append_line(tmp_path / "log", b'{"a": 2}')
+        append_bytes(tmp_path / "log", b'{"a": 2}')
     monkeypatch.undo()
     assert (tmp_path / "log").read_bytes() == b'{"a": 1}\n'
 
 
-@pytest.mark.parametrize("write", [append_line, write_bytes])
+@pytest.mark.parametrize("write", [append_bytes, write_bytes])
 def test_a_folder_is_not_written_as_a_file(tmp_path: Path, write: Any) -> None:
     with pytest.raises(RunError, match="it exists and is not a regular file"):
         write(tmp_path, b"{}")

@@ -17,7 +17,7 @@ from snowball.errors import SnowballError
 from snowball.guard.reply import describe_error
 from snowball.records.audit import AuditEntry, JudgedRound, RecordedRound, read_audit
 from snowball.records.audit_chain import START, hash_line, seal_entry
-from snowball.records.files import append_line, read_lines_backwards, replace_non_finite
+from snowball.records.files import append_bytes, read_lines_backwards, replace_non_finite
 from snowball.records.signing import read_private_key
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AuditLog:
         """Add a round."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = seal_entry(entry, self._find_previous(), self.key)
-        append_line(self.path, line)
+        append_bytes(self.path, line)
         self.last, self.resumed = (entry["round"], hash_line(line)), False
 
     def _find_previous(self) -> str:

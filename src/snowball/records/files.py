@@ -22,7 +22,12 @@ def encode_line(record: Mapping[str, Any]) -> bytes:
     return _encode_json(record, sort_keys=True).encode()
 
 
-def append_line(path: Path, line: bytes) -> None:
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a record to a file as a line of JSON: the whole line reaches the disk, or none of it."""
+    append_bytes(path, encode_line(record))
+
+
+def append_bytes(path: Path, line: bytes) -> None:
     """Add a line to a file: the whole line and its newline reach the disk, or none of it."""
     line += b"\n"
     if path.exists() and not path.is_file():

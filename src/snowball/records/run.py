@@ -10,7 +10,6 @@ from snowball.errors import RunError
 from snowball.records.checks import is_text, make_dict_check, make_optional_check
 from snowball.records.files import (
     append_line,
-    encode_line,
     explain_os_errors,
     make_folder,
     read_lines,
@@ -133,7 +132,7 @@ class RunFolder:
 
     def append(self, record: RoundRecord) -> None:
         """Add a round: the whole line reaches the disk, or none of it."""
-        append_line(self.path / ROUNDS, encode_line(record))
+        append_line(self.path / ROUNDS, record)
 
     def set_rounds(self, rounds: int) -> None:
         """Change the number of rounds that run.json asks for, if it differs."""
