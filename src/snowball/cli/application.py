@@ -37,8 +37,8 @@ class Commands(TyperGroup):
         try:
             with stop_on_signals():
                 return super().invoke(ctx)
-        except KeyboardInterrupt as interrupt:
-            exit_stopped(interrupt, "run the same command to start again")
+        except KeyboardInterrupt:
+            exit_stopped("run the same command to start again")
 
 
 app = typer.Typer(

@@ -124,8 +124,8 @@ def run_to_result(rehearsal: "Rehearsal", folder: Path, execute: "Executor", ret
         typer.echo(describe_work(plan, rehearsal, execute.jobs, folder))
         try:
             follow_sweep(plan, folder, execute)
-        except KeyboardInterrupt as interrupt:
-            exit_stopped(interrupt, f"run the same command to continue; the runs so far are in {folder}")
+        except KeyboardInterrupt:
+            exit_stopped(f"run the same command to continue; the runs so far are in {folder}")
     return judge_rehearsal(rehearsal, folder)
 
 

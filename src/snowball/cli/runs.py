@@ -140,11 +140,11 @@ def run_to_end(
     try:
         with closing(rounds):
             show_progress(rounds, experiment.rounds)
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         if not holds_run(folder):
             raise  # nothing to resume
         again = "the same command" if resume else "the same command plus --resume"
-        exit_stopped(interrupt, f"resume with {again}; the rounds so far are in {folder}")
+        exit_stopped(f"resume with {again}; the rounds so far are in {folder}")
 
 
 def show_progress(rounds: "Iterable[RoundRecord]", total: int) -> None:

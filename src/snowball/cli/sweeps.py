@@ -52,8 +52,8 @@ def sweep_grid(
         typer.echo(f"{chosen.title}: {len(plan.done)} runs are done{skipped}, {len(plan.waiting)} to do")
         try:
             failed = follow_sweep(plan, out, execute)
-        except KeyboardInterrupt as interrupt:
-            exit_stopped(interrupt, f"run the same command to continue; the runs so far are in {out}")
+        except KeyboardInterrupt:
+            exit_stopped(f"run the same command to continue; the runs so far are in {out}")
     missing = len(plan.skipped) + failed
     typer.echo(f"{len(chosen.runs) - missing} of {len(chosen.runs)} runs are in {out}")
     if missing:

@@ -93,10 +93,11 @@ def test_torch_models_stay_torch_and_batch_normalisation_is_understood() -> None
     model = {name: tensor.clone() for name, tensor in torch.nn.BatchNorm1d(3).state_dict().items()}
     aggregator = GuardedAggregator("fedavg")
     aggregator.fl_ctx = make_context(model)
-    for site in SITES[:3]:
+    for number, site in enumerate(SITES[:3]):
         moves = {
             name: torch.full_like(tensor, 2 if tensor.dtype == torch.int64 else -0.5) for name, tensor in model.items()
         }
+        moves["weight"] *= 1 + number / 10  # equal updates count as one
         aggregator.accept_model(make_result(site, moves, DIFF))
     state = apply_aggregate(aggregator.aggregate_model(), model)
     assert all(isinstance(tensor, torch.Tensor) for tensor in state.values())
