@@ -1,3 +1,4 @@
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from snowball import updates as module
 from snowball.defenses import Verdict
 from snowball.errors import UpdateError
 from snowball.testing import make_toy_round
-from snowball.updates import Differences, Layout, Updates, limit_shares, select_parameters
+from snowball.updates import Differences, Layout, Updates, limit_shares, multiply_by_itself, select_parameters
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
@@ -460,6 +461,126 @@ def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monk
     assert torch.equal(updates.gram("w"), plain.gram("w"))
     assert torch.equal(updates.select_layer("b").values, plain.select_layer("b").values)
     assert torch.equal(differences.select([3, 1]).to_matrix(), differences.to_matrix()[[3, 1]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("elements", [1, 15, 1 << 19])
+def test_differences_are_read_like_a_matrix_but_not_copied(
+    dtype: torch.dtype, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", elements)
+    differences, plain = make_differences(6, dtype)
+    updates = name_updates(differences, plain.layout)
+    forbid_matrices(monkeypatch)
+    assert not updates._in_order
+    for columns in (slice(2, 24), slice(None), slice(20, 21), torch.tensor([25, 3, 21, 4]), torch.arange(27)):
+        assert torch.equal(updates.read_columns(columns), plain.read_columns(columns))
+    blocks = [(part, block.clone()) for part, block in updates.read_blocks(slice(1, 26), width=4)]
+    assert [part for part, _ in blocks] == [slice(start, min(start + 4, 26)) for start in range(1, 26, 4)]
+    assert torch.equal(torch.cat([block for _, block in blocks], 1), plain.values[:, 1:26].double())
+    point = torch.linspace(-1, 1, 27, dtype=plain.dtype)
+    assert torch.equal(updates.products_about(point), plain.products_about(point))
+    assert torch.equal(updates.dot(point), plain.dot(point))
+    assert torch.equal(updates.products("w"), plain.products("w"))
+    assert all(map(torch.equal, updates.rows, plain.rows))
+    assert torch.equal(updates.rows[2], plain.rows[2])
+    assert len(updates.rows) == 6
+    mask = torch.tensor([False, True, True, False, True, True])
+    assert torch.equal(updates.select(mask).read_columns(slice(None)), plain.values[mask])
+    for name in plain.layout.names:
+        assert torch.equal(updates.select_layer(name).values, plain.select_layer(name).values)
+        assert updates.select_layer(name).clients == plain.clients
+
+
+def forbid_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let differences make single rows only."""
+    make = Differences.to_matrix
+
+    def make_row(self: Differences) -> torch.Tensor:
+        assert len(self) == 1
+        return make(self)
+
+    monkeypatch.setattr(Differences, "to_matrix", make_row)
+
+
+def test_numbers_too_large_for_the_type_of_rows_become_infinite_without_a_warning() -> None:
+    base = {"w": torch.zeros(2), "v": torch.ones(2, dtype=torch.float64)}
+    model = {"w": torch.tensor([1.0, 2.0]), "v": torch.tensor([1e300, 2.0], dtype=torch.float64)}
+    layout = Layout.from_tensors(base)
+    differences = Differences(layout.to_row(base), [model], torch.ones(1), layout)
+    assert differences.read_columns(slice(0, 4), [0]).tolist() == [[1, 2, torch.inf, 1]]
+    assert differences.read_columns(np.array([3, 0]), [0]).tolist() == [[1, 1]]
+
+
+def test_arrays_in_a_file_are_read_in_place(tmp_path: Path) -> None:
+    file = np.memmap(tmp_path / "model", np.float32, "w+", shape=(3, 4))
+    file[:] = np.arange(12).reshape(3, 4)
+    layout = Layout(("w",), ((3, 4),))
+    differences = Differences(torch.ones(12), [{"w": torch.from_numpy(file)}] * 2, torch.ones(2), layout)
+    assert differences.read_columns(slice(3, 6), [1, 0]).tolist() == [[2, 3, 4]] * 2
+    file[0, 3] = 9
+    assert differences.read_columns(slice(3, 4), [0]).tolist() == [[8]]
+
+
+def test_selected_updates_are_those_of_the_same_clients() -> None:
+    updates = Updates.from_states(
+        MODEL.state_dict(),
+        [move_state(1.0, 1, 1), move_state(2.0, 2, 2), move_state(3.0, 3, 3)],
+        examples=[5, 6, 7],
+        clients=["c", "a", "b"],
+    )
+    chosen = updates.select(torch.tensor([True, False, True]))
+    assert (chosen.clients, chosen.examples.tolist()) == (("a", "c"), [6, 5])
+    assert chosen.values[:, 0].tolist() == updates.values[[0, 2], 0].tolist()
+    assert [buffers["1.running_mean"][0].item() for buffers in chosen.buffers] == [2, 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_products_keep_their_bound_on_hostile_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    width = 257
+    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 7 * 50)
+    signs = torch.ones(width).where(torch.arange(width) % 2 == 0, -1)
+    usual = 1 + 1e-3 * torch.randn(4, width, generator=torch.Generator().manual_seed(seed))  # a large common part
+    rows = torch.cat(
+        [usual, usual[:1], 1e15 * signs[None], torch.cat([1e-15 * signs[:-1], torch.tensor([1e15])])[None]]
+    )
+    updates = Updates.from_layers({"w": rows})
+    products = updates.products()
+    assert torch.equal(products, products.T)
+    exact = [[Fraction(number) for number in row] for row in rows.double().tolist()]
+    middle = exact[updates._middle]
+    centred = [[number - other for number, other in zip(row, middle, strict=True)] for row in exact]
+    lengths = [float(sum(number * number for number in row)) ** 0.5 for row in centred]
+    for first in range(7):
+        for second in range(7):
+            inner = sum(one * other for one, other in zip(centred[first], centred[second], strict=True))
+            bound = (width + 2) * 2**-53 * lengths[first] * lengths[second]
+            assert abs(Fraction(products[first, second].item()) - inner) <= bound, (first, second)
+
+
+def test_layers_are_read_once_and_sum_up_to_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates, read = make_toy_round(), 0
+    blocks = Updates.read_blocks
+
+    def count(self: Updates, columns: slice, width: int = 0) -> Any:
+        nonlocal read
+        read += columns.stop - columns.start
+        return blocks(self, columns, width)
+
+    assert len(updates.squared_norms)
+    monkeypatch.setattr(Updates, "read_blocks", count)
+    total = updates.products()
+    layers = [updates.products(name) for name in updates.layout.names]
+    assert torch.equal(total, sum(layers[1:], layers[0]))
+    assert read == updates.layout.width
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5, 6, 11])
+def test_a_product_with_itself_is_symmetric_and_whole(rows: int) -> None:
+    block = torch.randn(rows, 33, dtype=torch.float64, generator=torch.Generator().manual_seed(rows))
+    products = multiply_by_itself(block)
+    assert torch.equal(products, products.T)
+    np.testing.assert_allclose(products, block.numpy() @ block.numpy().T, atol=1e-13)
 
 
 def test_an_average_of_differences_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

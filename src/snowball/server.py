@@ -175,7 +175,7 @@ def find_faults(received: Received) -> dict[int, str]:
 
 def read_row(values: Tensor | Differences, place: int) -> Tensor:
     """Return the (d,) row of a client."""
-    return values.select([place]).to_matrix()[0] if isinstance(values, Differences) else values[place]
+    return values.read_row(place) if isinstance(values, Differences) else values[place]
 
 
 def describe_broken(name: str) -> str:

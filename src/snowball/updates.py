@@ -28,9 +28,17 @@ ROW_BLOCK_ELEMENTS = 1 << 17
 SMALLEST_SHARE = 1e-15
 """Shares of an average up to this one count as zero where shares are limited."""
 
+STRIPS = 5
+"""Strips of rows in which a symmetric product is computed, each from its diagonal on: together three fifths of it."""
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 Arrays = Mapping[str, Tensor | np.ndarray]
+
+Columns = slice | np.ndarray[Any, np.dtype[np.int64]]
+"""Columns of a row or of a tensor: from one to another, or by their numbers."""
+
+Vector = Tensor | np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,20 @@ class Layout:
         """The columns of each tensor by name."""
         edges = np.cumsum([0, *(prod(shape) for shape in self.shapes)]).tolist()
         return {name: slice(*edges[i : i + 2]) for i, name in enumerate(self.names)}
+
+    def find_parts(self, columns: Columns) -> Iterator[tuple[str, Columns, Columns]]:
+        """Yield the tensors that some columns belong to: name, columns in the tensor, and their place among the given.
+
+        A slice has both ends, and a step of one.
+        """
+        for name, own in self.columns.items():
+            if isinstance(columns, slice):
+                start, stop = max(columns.start, own.start), min(columns.stop, own.stop)
+                if start < stop:
+                    places = slice(start - columns.start, stop - columns.start)
+                    yield name, slice(start - own.start, stop - own.start), places
+            elif len(found := np.flatnonzero((columns >= own.start) & (columns < own.stop))):
+                yield name, columns[found] - own.start, found
 
     @property
     def width(self) -> int:
@@ -116,7 +138,7 @@ class Layout:
 class Differences:
     """The rows of models that are in memory: their differences from one model, computed when they are read.
 
-    An average reads each model once and copies none. Whatever else reads the rows gets them as a matrix.
+    Averages, single rows and blocks of columns are read straight from the models. Only `to_matrix` makes a copy of all.
 
     Attributes:
         origin: (d,) the model to subtract, as a row.
@@ -142,6 +164,29 @@ class Differences:
         trained = ({name: model[name] for name in self.layout.names} for model in self.models)
         return self.layout.subtract(self.origin, trained, len(self))
 
+    def read_row(self, row: int) -> Tensor:
+        """Return one (d,) row."""
+        return self.select([row]).to_matrix()[0]
+
+    def read_columns(self, columns: Columns, rows: Sequence[int]) -> Tensor:
+        """Return an (n, w) copy of some columns of some rows."""
+        width = columns.stop - columns.start if isinstance(columns, slice) else len(columns)
+        block = np.empty((len(rows), width), self.origin.numpy().dtype)
+        for name, inside, places in self.layout.find_parts(columns):
+            own, sent = self.origin[self.layout.columns[name]].numpy()[inside], self._vectors[name]
+            for target, row in zip(block, rows, strict=True):
+                numbers = read_numbers(sent[row], inside, block.dtype)
+                if isinstance(places, slice):
+                    np.subtract(numbers, own, out=target[places])  # half the time of an assignment
+                else:
+                    target[places] = numbers - own
+        return torch.from_numpy(block)
+
+    @cached_property
+    def _vectors(self) -> dict[str, list[Vector]]:
+        """The numbers of each tensor, model by model; views, if they are contiguous."""
+        return {name: [flatten_tensor(model[name]) for model in self.models] for name in self.layout.names}
+
     def combine(self, weights: Sequence[float]) -> Tensor:
         """Return the sum of the rows with (n) weights, accumulated in float64 in the order of the rows."""
         result = allocate_rows((self.layout.width,), self.origin.dtype)
@@ -151,6 +196,23 @@ class Differences:
             for block, start, *ends in zip(target, own, *sent, strict=True):
                 block.copy_(sum_differences(start, ends, weights))
         return result
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceRows:
+    """Rows of differences, in some order; each is computed again whenever it is read."""
+
+    source: Differences
+    slots: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.source.read_row, self.slots)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self.source.read_row(self.slots[row])
 
 
 @runtime_checkable
@@ -327,30 +389,43 @@ class Updates:
         return self._source.origin.dtype if isinstance(self._source, Differences) else self._source.dtype
 
     @cached_property
-    def _stored(self) -> Tensor:
-        """The (n, d) rows in the order of arrival."""
-        return self._source.to_matrix() if isinstance(self._source, Differences) else self._source
-
-    @cached_property
-    def rows(self) -> list[Tensor]:
-        """The (d,) row of each client, as views."""
-        return [self._stored[slot] for slot in self._slots.tolist()]
+    def rows(self) -> list[Tensor] | DifferenceRows:
+        """The (d,) row of each client: views of the matrix, or computed from the models whenever one is read."""
+        slots = self._slots.tolist()
+        if isinstance(self._source, Differences):
+            return DifferenceRows(self._source, slots)
+        return [self._source[slot] for slot in slots]
 
     @cached_property
     def values(self) -> Tensor:
-        """The rows as an (n, d) matrix: a copy if they arrived in another order; `rows` and `read_columns` avoid it."""
-        in_order = bool((self._slots.diff() > 0).all())
-        return self._stored if in_order else self._stored[self._slots]
+        """The rows as an (n, d) matrix: a copy of rows that arrived in another order, or as models.
+
+        `rows`, `read_columns` and `read_blocks` avoid the copy.
+        """
+        if isinstance(self._source, Differences):
+            return self._source.select(self._slots.tolist()).to_matrix()
+        return self._source if self._in_order else self._source[self._slots]
 
     @cached_property
     def squared_norms(self) -> Tensor:
         """The (n,) squared length of each row, in float64."""
-        return sum_squares(self._stored)[self._slots]
+        if isinstance(self._source, Tensor):
+            return sum_squares(self._source)[self._slots]
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for _, block in self.read_blocks(slice(0, self.layout.width)):
+            total += torch.linalg.vector_norm(block, dim=1) ** 2
+        return total
+
+    @property
+    def rough_norms(self) -> Tensor:
+        """The (n,) length of each row, roughly, without reading the rows."""
+        return self._source.norms[self._slots] if isinstance(self._source, Differences) else self.squared_norms.sqrt()
 
     @cached_property
-    def _middle(self) -> Tensor:
-        """A (d,) row of median length, the origin for comparing all others."""
-        return self.rows[int(self.squared_norms.argsort(stable=True)[(len(self) - 1) // 2])]
+    def _middle(self) -> int:
+        """The number of a row of median length, the origin for comparing all others."""
+        lengths = self._source.norms[self._slots] if isinstance(self._source, Differences) else self.squared_norms
+        return int(lengths.argsort(stable=True)[(len(self) - 1) // 2])
 
     @cached_property
     def _by_weight(self) -> Tensor:
@@ -386,25 +461,71 @@ class Updates:
         """Return updates of the same clients with other (n, d) rows."""
         return Updates(values, self.examples, self.clients, self.layout, self.buffers, self.max_share)
 
+    def select(self, mask: Tensor) -> "Updates":
+        """Return the updates of the clients in an (n,) mask; rows of a matrix are copied."""
+        rows = mask.nonzero().flatten().tolist()
+        slots = self._slots[mask]
+        return Updates(
+            self._source.select(slots.tolist()) if isinstance(self._source, Differences) else self._source[slots],
+            self.examples[mask],
+            [self.clients[row] for row in rows],
+            self.layout,
+            [self.buffers[row] for row in rows] if self.buffers else (),
+            self.max_share,
+            finite=True,
+        )
+
     def select_layer(self, name: str) -> "Updates":
-        """Return the updates of a single layer; they share the memory of these."""
+        """Return the updates of a single layer; they share the memory of a matrix."""
         layout = Layout((name,), (self.layout.shapes[self.layout.names.index(name)],))
-        arrival = self._slots.argsort()
+        columns, arrival = self.layout.columns[name], self._slots.argsort()
+        if isinstance(self._source, Differences):
+            values = self._source.read_columns(columns, range(len(self)))
+        else:
+            values = self._source[:, columns]
         clients = [self.clients[row] for row in arrival.tolist()]
-        values = self._stored[:, self.layout.columns[name]]
         return Updates(values, self.examples[arrival], clients, layout, max_share=self.max_share)
 
     def read_columns(self, columns: slice | Tensor) -> Tensor:
         """Return an (n, w) copy of some columns."""
         if isinstance(columns, slice):
-            return self._stored[:, columns][self._slots]
-        return self._stored[self._slots[:, None], columns]
+            columns = slice(*columns.indices(self.layout.width))
+        if isinstance(self._source, Differences):
+            chosen = columns if isinstance(columns, slice) else columns.numpy()
+            return self._source.read_columns(chosen, self._slots.tolist())
+        if isinstance(columns, slice):
+            return self._source[:, columns][self._slots]
+        return self._source[self._slots[:, None], columns]
+
+    def read_blocks(
+        self, columns: slice, width: int = 0, dtype: torch.dtype = torch.float64
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some columns, in order, as (n, w) blocks of a type; a block's memory is used again for the next.
+
+        Blocks have `width` columns, or as many as fit a cache.
+        """
+        width = width or max(1, BLOCK_ELEMENTS // len(self))
+        buffer = torch.empty(len(self) * min(width, columns.stop - columns.start), dtype=dtype)
+        for start in range(columns.start, columns.stop, width):
+            part = slice(start, min(start + width, columns.stop))
+            block = buffer[: len(self) * (part.stop - part.start)].view(len(self), -1)
+            in_place = isinstance(self._source, Tensor) and self._in_order
+            block.copy_(self.values[:, part] if in_place else self.read_columns(part))
+            yield part, block
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether the rows arrived in the order of the clients."""
+        return bool((self._slots.diff() > 0).all())
 
     def products(self, layer: str | None = None) -> Tensor:
         """Return the (n, n) inner products of a layer's rows, or of whole rows, about a median-length row, in float64.
 
         Distances and clusterings are the same about any origin. With this one, rows of usual length keep exact
         distances however far away another row lies. A far row moves the mean, about which rounding would swamp them.
+
+        The products of whole rows are the sums of the layers', which are computed once. Products and sums are those of
+        float64: over w columns, that of the centred rows x and y is off by no more than (w + 2) 2**-53 |x| |y|.
         """
         return self._cached_products(layer).clone()
 
@@ -416,34 +537,34 @@ class Updates:
         if layer is not None and layer not in self.layout.columns:
             raise UpdateError(f"layer {layer!r} is not in the updates, whose layers are {', '.join(self.layout.names)}")
         if layer not in self._products:
-            names = self.layout.names if layer is None else (layer,)
-            self._products[layer] = sum(map(self._layer_products, names), torch.zeros(()))
+            self._products[layer] = (
+                sum(map(self._cached_products, self.layout.names), torch.zeros(()))
+                if layer is None
+                else self._compute_products(self.layout.columns[layer])
+            )
         return self._products[layer]
 
-    def _layer_products(self, name: str) -> Tensor:
-        if name in self._products:
-            return self._products[name]
-        return sum_products(len(self), map(self._centred_block, self._blocks(self.layout.columns[name])))
+    def _compute_products(self, columns: slice, point: Tensor | None = None) -> Tensor:
+        """Return the (n, n) inner products of some columns about a (d,) point, or about a median-length row."""
 
-    def _centred_block(self, columns: slice) -> Tensor:
-        """Return some (n, w) columns minus those of a row of median length, in float64."""
-        return self.read_columns(columns).to(torch.float64).sub_(self._middle[columns].to(torch.float64))
+        def read_centred() -> Iterator[Tensor]:
+            for part, block in self.read_blocks(columns):
+                yield block.sub_(block[self._middle].clone() if point is None else point[part])
+
+        return sum_products(len(self), read_centred())
 
     def products_about(self, point: Tensor) -> Tensor:
         """Return the (n, n) inner products of the whole rows about any (d,) point, in float64.
 
         About zero, they are the inner products of the rows themselves.
         """
-        middle = self._middle.to(torch.float64)
-        offset = middle - point.to(torch.float64)
-        along = self.dot(offset) - middle @ offset  # (n,) for the rows about the middle one
-        return self.products() + along + along[:, None] + offset @ offset
+        return self._compute_products(slice(0, self.layout.width), point)
 
     def dot(self, row: Tensor) -> Tensor:
         """Return the (n,) inner products of the rows with another (d,) row, in float64."""
         total = torch.zeros(len(self), dtype=torch.float64)
-        for columns in self._blocks(slice(0, self.layout.width)):
-            total += self.read_columns(columns).to(torch.float64) @ row[columns].to(torch.float64)
+        for columns, block in self.read_blocks(slice(0, self.layout.width)):
+            total += block @ row[columns].to(torch.float64)
         return total
 
     def normalise(self, weights: Tensor) -> Tensor:
@@ -464,7 +585,7 @@ class Updates:
             return self._source.select(slots.tolist()).combine(share.tolist())
         result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
-            result[columns] = (share @ self._stored[:, columns][slots].to(torch.float64)).to(result.dtype)
+            result[columns] = (share @ self._source[:, columns][slots].to(torch.float64)).to(result.dtype)
         return result
 
     def merge_buffers(self, elected: Tensor, before: Buffers) -> Buffers:
@@ -547,6 +668,24 @@ def allocate_rows(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(np.empty(shape, np.float64 if dtype == torch.float64 else np.float32))
 
 
+def flatten_tensor(tensor: Tensor) -> Vector:
+    """Return a tensor's numbers as a vector; a view, if it is contiguous.
+
+    Parts of an array take less time to read than parts of a tensor, but NumPy does not know bfloat16.
+    """
+    flat = tensor.reshape(-1)
+    return flat if flat.dtype == torch.bfloat16 else flat.numpy()
+
+
+def read_numbers(vector: Vector, columns: Columns, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return some numbers of a vector in a type; those that are too large for it become infinite."""
+    part = vector[columns].float().numpy() if isinstance(vector, Tensor) else vector[columns]
+    if part.dtype == dtype:
+        return part
+    with np.errstate(over="ignore"):
+        return part.astype(dtype)
+
+
 def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
     """Return a tensor's numbers as blocks that fit a cache; views, if it is contiguous."""
     blocks: tuple[Tensor, ...] = tensor.reshape(-1).split(ROW_BLOCK_ELEMENTS)  # type: ignore[no-untyped-call]
@@ -572,13 +711,21 @@ def sum_squares(values: Tensor) -> Tensor:
 
 
 def sum_products(rows: int, blocks: Iterable[Tensor]) -> Tensor:
-    """Return the (n, n) inner products of rows given as (n, w) blocks of columns in float64; exactly symmetric."""
-    total, half = torch.zeros(rows, rows, dtype=torch.float64), rows // 2
+    """Return the (n, n) inner products of rows given as (n, w) blocks of columns in float64; exactly symmetric.
+
+    Only the upper triangle is computed, in strips: three fifths of the product. NumPy computes half of it, but on as
+    many threads as the machine has cores, and rounding would depend on them.
+    """
+    total, height = torch.zeros(rows, rows, dtype=torch.float64), -(-rows // STRIPS)
     for block in blocks:
-        total[:half].addmm_(block[:half], block.T)
-        total[half:, half:].addmm_(block[half:], block[half:].T)
-    total[half:, :half] = total[:half, half:].T  # no need to compute this quarter twice
-    return (total + total.T) / 2
+        for start in range(0, rows, height):
+            total[start : start + height, start:].addmm_(block[start : start + height], block[start:].T)
+    return total.triu() + total.triu(1).T
+
+
+def multiply_by_itself(block: Tensor) -> Tensor:
+    """Return the (n, n) inner products of (n, w) rows in float64; exactly symmetric."""
+    return sum_products(len(block), [block])
 
 
 def centre_products(products: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ import logging
 import math
 import random
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from snowball.defenses import (
+    FLAME,
     FLIP,
     Context,
+    DeepSight,
+    DnC,
     FedAvg,
     FLDetector,
     FLTrust,
@@ -27,6 +30,7 @@ from snowball.defenses import (
     Krum,
     Median,
     Snowball,
+    SnowballPlus,
     Verdict,
 )
 from snowball.errors import RunError, SettingError, UpdateError
@@ -34,7 +38,7 @@ from snowball.guard import Dropped, Guard, Judgement, Reply
 from snowball.guard.conversion import choose_max_share
 from snowball.guard.reply import ValidReply
 from snowball.serialization import pack, pack_sealed, seal
-from snowball.updates import Updates
+from snowball.updates import Differences, Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
@@ -133,6 +137,39 @@ def test_the_model_that_is_given_is_never_changed(replies: list[Reply], defense:
     for tensor in judgement.tensors.values():
         tensor.zero_()
     assert all(np.array_equal(model[name], MODEL[name].numpy()) for name in MODEL)
+
+
+COPYING_NOBODY = (Snowball(), SnowballPlus(), DnC(), FLAME(variant="original"), DeepSight(), FoolsGold(), FLDetector())
+
+
+@pytest.mark.parametrize("defense", COPYING_NOBODY, ids=lambda defense: type(defense).__name__)
+def test_a_round_makes_no_second_copy_of_the_replies(defense: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Differences.to_matrix
+
+    def make_row(self: Differences) -> Tensor:
+        assert len(self) == 1, "a matrix of all rows was made"
+        return make(self)
+
+    replies = [make_honest_reply(number) for number in range(20)]
+    expected = Guard(defense, seed=1)(MODEL, replies)
+    monkeypatch.setattr(Differences, "to_matrix", make_row)
+    judged = Guard(defense, seed=1)(MODEL, replies)
+    assert (judged.entry["outcome"], judged.entry["reason"]) == ("aggregated", None)
+    assert have_same_model(judged, expected)
+
+
+def test_replies_that_arrive_one_by_one_may_lie_in_files(tmp_path: Path) -> None:
+    def receive() -> Iterator[Reply]:
+        for reply in replies:
+            files = {}
+            for name, tensor in reply.tensors.items():
+                np.save(tmp_path / f"{reply.client}.{name}.npy", tensor.numpy())
+                files[name] = np.load(tmp_path / f"{reply.client}.{name}.npy", mmap_mode="r")
+            yield Reply(reply.client, reply.examples, files)
+
+    replies = [make_honest_reply(number) for number in range(8)]
+    judged = Guard(Snowball(clusters=3), seed=1)(MODEL, receive())
+    assert have_same_model(judged, Guard(Snowball(clusters=3), seed=1)(MODEL, replies))
 
 
 @pytest.mark.parametrize("defense", [FedAvg(), Krum(tolerate=2), Snowball(clusters=3), Median(), FoolsGold()])

@@ -52,7 +52,7 @@ def withhold_rows(verdict: Verdict, updates: Updates, context: Context, defense:
     left = ~withheld if verdict.suspects is None else ~(withheld | verdict.suspects)
     if not left.any():
         raise UpdateError("nobody but sites on probation could be averaged")
-    again = ask_defense(defense, select_rows(updates, left), context)
+    again = ask_defense(defense, updates.select(left), context)
     elected = torch.zeros_like(verdict.elected)
     elected[left] = again.elected
     return replace_average(verdict, again.delta, elected, spread_shares(again, left))
@@ -73,20 +73,6 @@ def replace_average(verdict: Verdict, delta: Tensor, elected: Tensor, shares: Te
     others = {name: fact for name, fact in verdict.facts.items() if name != "shares"}
     facts = others if shares is None else {**others, "shares": shares}
     return replace(verdict, delta=delta, elected=elected, facts=facts)
-
-
-def select_rows(updates: Updates, mask: Tensor) -> Updates:
-    """Return a copy of the updates of some clients."""
-    rows = mask.nonzero().flatten().tolist()
-    return Updates(
-        torch.stack([updates.rows[row] for row in rows]),
-        updates.examples[mask],
-        [updates.clients[row] for row in rows],
-        updates.layout,
-        [updates.buffers[row] for row in rows] if updates.buffers else (),
-        updates.max_share,
-        finite=True,
-    )
 
 
 def add_rows(verdict: Verdict, updates: Updates, added: Tensor) -> Verdict:
