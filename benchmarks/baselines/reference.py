@@ -174,9 +174,10 @@ def elect_top_down(
     tune_epochs: int = 30,
     hidden: int = 256,
     latent: int = 64,
+    build: type[VAE] = VAE,
 ) -> list[int]:
     """Grow the selectees to `target` of the (K, d) rows, and return the elected rows in the order of election."""
-    vae = VAE(rows.shape[1], hidden, latent, generator)
+    vae = build(rows.shape[1], hidden, latent, generator)
     train_vae(vae, compute_differences(rows[list(first)]), first_epochs)
 
     def score(elected: list[int], candidates: list[int]) -> list[float]:

@@ -22,20 +22,22 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks.baselines import reference
+from benchmarks.baselines.lloyd import run_plain_lloyd, score_plainly
 from benchmarks.files import GOLDEN
 from benchmarks.inputs.synthetic import SEED, Shapes, make_columns, make_factors, make_layers, make_updates
 from benchmarks.measuring.machine import PeakMemory, describe_machine
 from benchmarks.measuring.processes import run_module
-from benchmarks.measuring.timing import Case, format_cases, make_case, time_fastest, use_one_thread
+from benchmarks.measuring.timing import Case, format_cases, make_case, time_fastest, time_turns, use_one_thread
 from benchmarks.speed import peers
 from snowball.defenses.base import Context
 from snowball.defenses.snowball import Snowball, VAESettings
-from snowball.defenses.snowball.bottom_up import Ballots, count_ballots
+from snowball.defenses.snowball.bottom_up import Ballots, choose_centroids, count_ballots, weigh_ballots
+from snowball.defenses.snowball.gap import find_clusters
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow_elected
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.rng import numpy_stream, stream
-from snowball.updates import Updates
+from snowball.updates import Updates, split_columns
 
 CLUSTERS = 11
 FIRST_SHARE, TARGET_SHARE, STEP_SHARE = 0.1, 0.5, 0.04
@@ -183,24 +185,42 @@ def time_two_threads(name: str, quick: bool) -> Case:
 
 
 def time_gram(name: str, quick: bool) -> Case:
-    """Time the Gram matrix of rows in a file, and the elections after it, which no longer depend on the width."""
+    """Time the Gram matrix of rows in a file, and the elections after it, which no longer depend on the width.
+
+    The reference multiplies the same blocks in float32. Both take turns; seconds are processor time.
+    """
     clients, width = 100, 1_000_000 if quick else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows"
         write_rows(path, clients, width)
         rows = torch.from_file(str(path), size=clients * width, dtype=torch.float32).view(clients, width)
         with PeakMemory() as memory:
-            seconds, wide = compute_gram(rows)
-        _, narrow = compute_gram(rows[:, : width // 100])
-        after = {str(updates.layout.width): time_after_gram(updates) for updates in (wide, narrow)}
-    return make_case(name, seconds, None, width=width, **describe_memory(memory), after_gram_seconds=after)
+            wide = compute_gram(rows)
+        after = {
+            str(updates.layout.width): time_after_gram(updates)
+            for updates in (wide, compute_gram(rows[:, : width // 100]))
+        }
+        updates = [make_updates({"rows": rows}) for _ in range(2)]  # each keeps its Gram matrix
+        works = {"gram": lambda: updates.pop().gram("rows"), "float32": lambda: multiply_plainly(rows)}
+        seconds = time_turns(works, 2)
+    facts = {**describe_memory(memory), "after_gram_seconds": after}
+    return make_case(name, seconds["gram"], seconds["float32"], width=width, **facts)
 
 
-def compute_gram(rows: Tensor) -> tuple[float, Updates]:
-    """Return the seconds of the Gram matrix of these rows, and the updates that keep it."""
+def compute_gram(rows: Tensor) -> Updates:
+    """Return the updates with these rows, which keep their Gram matrix."""
     updates = make_updates({"rows": rows})
-    seconds, _ = time_fastest(partial(Updates.gram, layer="rows"), lambda: updates, 1)
-    return seconds, updates
+    updates.gram("rows")
+    return updates
+
+
+def multiply_plainly(rows: Tensor) -> Tensor:
+    """Return the (K, K) inner products of rows, block by block in float32."""
+    total = torch.zeros(len(rows), len(rows))
+    for columns in split_columns(slice(0, rows.shape[1]), len(rows)):
+        block = rows[:, columns].contiguous()
+        total += block @ block.T
+    return total
 
 
 def time_after_gram(updates: Updates) -> float:
@@ -219,6 +239,48 @@ def time_elections(name: str, quick: bool) -> Case:
     with PeakMemory() as memory:
         seconds, _ = time_fastest(elect, lambda: updates, 1)
     return make_case(name, seconds, None, width=updates.layout.width, **describe_memory(memory))
+
+
+def time_votes(name: str, quick: bool, clients: int) -> Case:
+    """Time the votes of many updates beside plain steps of K-means, both after the Gram matrices."""
+    updates = make_updates(make_layers(clients, WIDE if quick else HUGE))
+    elect_bottom_up(updates)  # keeps the Gram matrices
+    seconds, ours = time_fastest(elect_bottom_up, lambda: updates, 3)
+    plain, theirs = time_fastest(vote_plainly, lambda: updates, 2)
+    seats = count_selectees(clients)
+    elected = count_agreement(
+        reference.choose_selectees(ours.totals.numpy(), seats), reference.choose_selectees(theirs.numpy(), seats)
+    )
+    difference = float((torch.stack([*ours.votes.values()]).sum(0) - theirs).abs().max())
+    return make_case(name, seconds, plain, **elected, totals_difference=difference)
+
+
+def vote_plainly(updates: Updates) -> Tensor:
+    """Return the (K,) totals of the bottom-up election by plain steps in the Gram matrices."""
+    totals = torch.zeros(len(updates), dtype=torch.float64)
+    for layer in updates.layout.names:
+        gram = updates.products(layer)
+        labels = run_plain_lloyd(gram, choose_centroids(gram, CLUSTERS))
+        weights = weigh_ballots(score_plainly(gram, labels, CLUSTERS), 0.0)
+        totals += weights @ (labels == labels.diagonal()[:, None]).double()
+    return totals
+
+
+def time_gap(name: str, quick: bool) -> Case:
+    """Time the search for the number of clusters beside the votes with this number, both after the Gram matrices."""
+    updates = make_updates(make_layers(200 if quick else 1000, WIDE if quick else HUGE))
+    elect_bottom_up(updates)  # keeps the Gram matrices
+    votes, _ = time_fastest(elect_bottom_up, lambda: updates, 2)
+    seconds, found = time_fastest(search_clusters, lambda: updates, 1)
+    return make_case(name, seconds, None, found=found, votes=votes, times_votes=seconds / votes)
+
+
+def search_clusters(updates: Updates) -> list[int]:
+    """Return the number of clusters of each layer by the Gap statistic."""
+    return [
+        find_clusters(updates, layer, 3, 15, stream(SEED, "benchmark", "gap"), "first")
+        for layer in updates.layout.names
+    ]
 
 
 def time_accusing(name: str, quick: bool) -> Case:
@@ -245,6 +307,9 @@ ALONE: dict[str, Callable[[str, bool], Case]] = {
     "top-down k50 vae two threads": time_two_threads,
     "gram k100 d10000000": time_gram,
     "elections k1000 d100000": time_elections,
+    "votes k500 d100000": partial(time_votes, clients=500),
+    "votes k1000 d100000": partial(time_votes, clients=1000),
+    "gap k1000 d100000": time_gap,
     "snowball-plus k50 d464160": time_accusing,
 }
 """Cases that need their own process: leftovers of other cases would hide how memory grows, or have started threads."""

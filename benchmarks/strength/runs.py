@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,9 +39,9 @@ def run_case(case: Case, root: Path) -> dict[str, Any]:
     return {**case.labels, "settings": experiment.defense.own, **measured}
 
 
-def run_cases(cases: Iterable[Case], root: Path) -> None:
-    """Run all cases, two at a time; print each as it ends, and finally all as JSON."""
-    collected = []
+def run_cases(cases: Iterable[Case], root: Path, others: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Run all cases, two at a time; print each as it ends, and finally all as JSON, after the results of others."""
+    collected = list(others)
     with get_context("forkserver").Pool(2) as pool:
         waiting = [pool.apply_async(run_case, (case, root)) for case in cases]
         for result in waiting:

@@ -1,12 +1,16 @@
 """The parts of the Gap statistic, by hand; test_method.py holds both of its rules against scikit-learn."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from snowball.defenses.snowball import gap
-from snowball.defenses.snowball.gap import GapRule, find_clusters, find_log_scatter, measure_gap
+from snowball.defenses.snowball.gap import GapRule, Sample, find_clusters, measure_gaps
+from snowball.defenses.snowball.kmeans import Clusterings, run_lloyd
 from snowball.rng import stream
 from snowball.updates import Updates
 
@@ -24,11 +28,12 @@ def replace_gap(monkeypatch: pytest.MonkeyPatch, gaps: list[float], errors: list
     """Let the gap and its error be these; return the list of searched ranges, which is filled later."""
     searched: list[range] = []
 
-    def measure(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def measure(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         searched.append(counts)
-        return torch.tensor(gaps[: len(counts)]), torch.tensor(errors[: len(counts)])
+        pairs = zip(torch.tensor(gaps), torch.tensor(errors), strict=True)
+        return islice(pairs, len(counts))
 
-    monkeypatch.setattr(gap, "measure_gap", measure)
+    monkeypatch.setattr(gap, "measure_gaps", measure)
     return searched
 
 
@@ -80,12 +85,20 @@ def test_nothing_is_searched_where_one_number_is_left_or_all_rows_coincide(
 
 def test_the_gap_and_its_error_follow_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     observed, drawn = np.array([3.0, 1.0]), np.arange(20.0).reshape(10, 2) ** 2
-    scatters = iter(torch.from_numpy(np.stack([observed, *drawn])))
-    monkeypatch.setattr(gap, "find_log_scatter", lambda gram, counts, rng: next(scatters))
-    found, error = measure_gap(make_groups(2), "w", range(2, 4), stream(1))
+    scatters = torch.from_numpy(np.stack([observed, *drawn]))  # (sample, count), the observed rows first
+    samples: list[Sample] = []
+
+    def draw(gram: Tensor, rng: torch.Generator) -> Sample:
+        samples.append(Sample(gram, torch.tensor(len(samples))))
+        return samples[-1]
+
+    monkeypatch.setattr(Sample, "draw", draw)
+    monkeypatch.setattr(Sample, "find_log_scatter", lambda sample, clusters: scatters[sample.order, clusters - 2])
+    measured = measure_gaps(make_groups(2), "w", range(2, 4), stream(1))
+    found, error = (torch.stack(part) for part in zip(*measured, strict=True))
     np.testing.assert_allclose(found, drawn.mean(0) - observed)
     np.testing.assert_allclose(error, drawn.std(0) * np.sqrt(1 + 1 / 10))
-    assert next(scatters, None) is None
+    assert len(samples) == 11
 
 
 def test_references_spread_over_the_range_of_each_column() -> None:
@@ -104,16 +117,22 @@ def test_wide_layers_are_sampled() -> None:
 
 
 @pytest.mark.parametrize(("rows", "starts"), [(4, 50), (200, 50), (400, 25), (2000, 10)])
-def test_small_rounds_have_more_starts(monkeypatch: pytest.MonkeyPatch, rows: int, starts: int) -> None:
-    seen: list[tuple[int, ...]] = []
+def test_small_rounds_have_more_starts(rows: int, starts: int) -> None:
+    order = Sample.draw(torch.eye(rows, dtype=torch.float64), stream(1)).order
+    assert order.shape == (starts, rows)
+    assert torch.equal(order.sort(1).values, torch.arange(rows).expand(starts, -1))
 
-    def cluster(gram: Tensor, starts: Tensor) -> Tensor:
-        seen.append(tuple(starts.shape))
-        return torch.zeros(1, len(gram), dtype=torch.int64)
+
+def test_the_first_rule_searches_no_further_than_it_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    def cluster(gram: Tensor, starts: Tensor) -> Clusterings:
+        searched.append(starts.shape[1])
+        return run_lloyd(gram, starts)
 
     monkeypatch.setattr(gap, "run_lloyd", cluster)
-    find_log_scatter(torch.eye(rows, dtype=torch.float64), range(2, 4), stream(1))
-    assert seen == [(starts, 2), (starts, 3)]
+    assert find_clusters(make_groups(3), "w", 2, 9, stream(1), "first") == 3
+    assert set(searched) == {2, 3, 4}
 
 
 def measure_scatter_of(updates: Updates, labels: Tensor) -> float:
@@ -126,10 +145,10 @@ def measure_scatter_of(updates: Updates, labels: Tensor) -> float:
 
 def test_the_least_scatter_over_the_starts_counts() -> None:
     updates = make_groups(4)
-    found = find_log_scatter(updates.products("w"), range(4, 5), stream(1))
+    found = Sample.draw(updates.products("w"), stream(1)).find_log_scatter(4)
     assert float(found.exp()) == pytest.approx(measure_scatter_of(updates, torch.arange(60) % 4), rel=1e-9)
 
 
 def test_the_scatter_of_rows_on_as_many_spots_as_clusters_has_a_logarithm() -> None:
     updates = Updates.from_layers({"w": torch.tensor([[0.0], [0.0], [1.0], [1.0]])})
-    assert find_log_scatter(updates.products("w"), range(2, 3), stream(1)).isfinite().all()
+    assert Sample.draw(updates.products("w"), stream(1)).find_log_scatter(2).isfinite()

@@ -1,21 +1,32 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import calinski_harabasz_score
 from torch import Tensor
 
+from benchmarks.baselines.lloyd import run_plain_lloyd
 from snowball.defenses.snowball import kmeans
 from snowball.defenses.snowball.bottom_up import choose_centroids
 from snowball.defenses.snowball.kmeans import (
+    Clusterings,
     bound_rounding,
     compute_calinski_harabasz,
+    count_members,
     mark_members,
     measure_scatter,
     measure_scatter_within,
     measure_to_centroids,
     run_lloyd,
 )
+
+
+def score(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
+    return compute_calinski_harabasz(
+        gram, Clusterings(labels, measure_scatter_within(gram, labels, clusters)), clusters
+    )
 
 
 def test_members_are_marked_with_one() -> None:
@@ -43,16 +54,16 @@ def test_chunks_hold_as_many_starts_as_the_bound_allows_and_change_nothing(
 ) -> None:
     gram = torch.randn(30, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     gram = (gram - gram.mean(0)) @ (gram - gram.mean(0)).T
-    whole = run_lloyd(gram, choose_centroids(gram, 5))
+    whole = run_lloyd(gram, choose_centroids(gram, 5)).labels
     sizes, run = [], kmeans._run_starts
 
-    def note_size(gram: Tensor, starts: Tensor) -> Tensor:
+    def note_size(gram: Tensor, starts: Tensor) -> Clusterings:
         sizes.append(len(starts))
         return run(gram, starts)
 
     monkeypatch.setattr(kmeans, "CHUNK_ELEMENTS", elements)
     monkeypatch.setattr(kmeans, "_run_starts", note_size)
-    assert torch.equal(run_lloyd(gram, choose_centroids(gram, 5)), whole)
+    assert torch.equal(run_lloyd(gram, choose_centroids(gram, 5)).labels, whole)
     assert set(sizes) == {chunk}
 
 
@@ -60,7 +71,7 @@ def test_an_emptied_cluster_takes_the_farthest_row_as_scikit_learn_does() -> Non
     rows = np.array([[0.0], [0.0], [0.0], [1.0], [10.0]])
     start = [0, 1, 2]  # three centroids on one spot: two of them stay empty
     centred = torch.tensor(rows - rows.mean(0))
-    ours = run_lloyd(centred @ centred.T, torch.tensor([start]))[0]
+    ours = run_lloyd(centred @ centred.T, torch.tensor([start])).labels[0]
     theirs = KMeans(3, init=rows[start], n_init=1, tol=0).fit(rows).labels_
     assert [ours.tolist().index(label) for label in ours] == [theirs.tolist().index(label) for label in theirs]
 
@@ -71,7 +82,7 @@ def test_scatter_and_clarity_equal_scikit_learn(clusters: int) -> None:
     centred = rows - rows.mean(0)
     labels = torch.randint(0, clusters, (5, 20), generator=torch.Generator().manual_seed(4))
     expected = [calinski_harabasz_score(rows, row) for row in labels.numpy()]
-    np.testing.assert_allclose(compute_calinski_harabasz(centred @ centred.T, labels, clusters), expected, rtol=1e-12)
+    np.testing.assert_allclose(score(centred @ centred.T, labels, clusters), expected, rtol=1e-12)
     within = [sum(((rows[row == k] - rows[row == k].mean(0)) ** 2).sum() for k in range(clusters)) for row in labels]
     np.testing.assert_allclose(measure_scatter_within(centred @ centred.T, labels, clusters), within, rtol=1e-12)
 
@@ -79,40 +90,37 @@ def test_scatter_and_clarity_equal_scikit_learn(clusters: int) -> None:
 def test_rows_on_their_centroids_are_clearest_of_all() -> None:
     rows = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0]], dtype=torch.float64)
     gram = (rows - rows.mean(0)) @ (rows - rows.mean(0)).T
-    perfect, poor = compute_calinski_harabasz(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
+    perfect, poor = score(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
     assert perfect > poor
     assert perfect.isfinite()
 
 
 def test_empty_clusters_take_the_first_of_equally_far_rows() -> None:
     gram, labels = torch.eye(100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.int64)
-    members = mark_members(labels, 3, gram.dtype)
-    kmeans._fill_empty(members, labels, measure_to_centroids(gram, members), gram)
-    assert members[0].tolist() == [[0, 0, *[1] * 98], [1, *[0] * 99], [0, 1, *[0] * 98]]
+    members = kmeans._fill_empty(labels, measure_to_centroids(gram, labels, 3), gram)
+    assert members.tolist() == [[1, 2, *[0] * 98]]
+    assert not labels.any()
 
 
 def test_empty_clusters_take_the_rows_farthest_from_their_own_centroids() -> None:
     rows = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [30.0]], dtype=torch.float64)
     gram, labels = rows @ rows.T, torch.tensor([[0, 0, 0, 1, 1, 1]])
-    members = mark_members(labels, 4, gram.dtype)
-    kmeans._fill_empty(members, labels, measure_to_centroids(gram, members), gram)
-    assert members.argmax(1).tolist() == [[0, 0, 0, 3, 1, 2]]
-    assert members.sum().item() == 6
+    members = kmeans._fill_empty(labels, measure_to_centroids(gram, labels, 4), gram)
+    assert members.tolist() == [[0, 0, 0, 3, 1, 2]]
 
 
 @pytest.mark.parametrize(("square", "own", "filled"), [(100.0, 5e-11, 0), (100.0, 1.5e-10, 1), (0.0, 0.0, 0)])
 def test_rows_that_coincide_but_for_rounding_fill_no_cluster(square: float, own: float, filled: int) -> None:
     gram, labels = torch.full((4, 4), square, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.int64)
-    members = mark_members(labels, 2, gram.dtype)
-    kmeans._fill_empty(members, labels, torch.full((1, 2, 4), own - square, dtype=torch.float64), gram)
-    assert members.sum(2).tolist() == [[4 - filled, filled]]
+    members = kmeans._fill_empty(labels, torch.full((1, 2, 4), own - square, dtype=torch.float64), gram)
+    assert count_members(members, 2).tolist() == [[4 - filled, filled]]
 
 
 def test_rows_on_one_spot_are_one_cluster() -> None:
     for square in (0.0, 25.0):
         gram = torch.full((4, 4), square, dtype=torch.float64)
-        assert run_lloyd(gram, torch.tensor([[0, 1, 2], [3, 1, 0]])).tolist() == [[0] * 4] * 2
-        assert compute_calinski_harabasz(gram, torch.zeros(1, 4, dtype=torch.int64), 3).tolist() == [0]
+        assert run_lloyd(gram, torch.tensor([[0, 1, 2], [3, 1, 0]])).labels.tolist() == [[0] * 4] * 2
+        assert score(gram, torch.zeros(1, 4, dtype=torch.int64), 3).tolist() == [0]
 
 
 def test_rounding_makes_neither_scatter_nor_clarity_negative() -> None:
@@ -121,17 +129,85 @@ def test_rounding_makes_neither_scatter_nor_clarity_negative() -> None:
         labels = torch.arange(9)[None] % 3
         assert (measure_scatter_within(rows @ rows.T, labels, 3) >= 0).all()
         apart = torch.randn(9, 7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        assert (compute_calinski_harabasz(apart @ apart.T, torch.zeros_like(labels), 3) >= 0).all()
+        assert (score(apart @ apart.T, torch.zeros_like(labels), 3) >= 0).all()
 
 
 def test_clarity_does_not_depend_on_the_unit() -> None:
     rows = torch.tensor([[0.0], [1.0], [7.0], [9.0]], dtype=torch.float64)
     labels = torch.tensor([[0, 0, 1, 1]])
-    large, small = (compute_calinski_harabasz(unit * rows @ rows.T, labels, 2) for unit in (1.0, 1e-20))
+    large, small = (score(unit * rows @ rows.T, labels, 2) for unit in (1.0, 1e-20))
     assert float(small) == pytest.approx(float(large))
 
 
 def test_clarity_of_rows_on_their_centroids_is_finite_even_where_most_have_no_length() -> None:
     rows = torch.zeros(9, 1, dtype=torch.float64)
     rows[8] = 1e3
-    assert compute_calinski_harabasz(rows @ rows.T, torch.tensor([[0] * 8 + [1]]), 2).isfinite().all()
+    assert score(rows @ rows.T, torch.tensor([[0] * 8 + [1]]), 2).isfinite().all()
+
+
+def make_hard_rows(kind: str, rows: int, rng: torch.Generator) -> Tensor:
+    """Return (n, 6) rows among which rounding could decide."""
+    drawn = torch.randn(rows, 6, generator=rng, dtype=torch.float64)
+    if kind == "groups":
+        return drawn + 8 * torch.randn(7, 6, generator=rng, dtype=torch.float64)[torch.arange(rows) % 7]
+    if kind == "duplicates":
+        return drawn[torch.randint(0, rows // 3, (rows,), generator=rng)]
+    if kind == "few spots":
+        return drawn[torch.arange(rows) % 4]
+    if kind == "lattice":
+        return drawn.round()
+    if kind == "half zero":
+        return drawn * (torch.arange(rows) % 2)[:, None]
+    if kind == "far":
+        return drawn + 1e9 * (torch.arange(rows) % 50 == 0)[:, None]
+    return drawn
+
+
+HARD = ("noise", "groups", "duplicates", "few spots", "lattice", "half zero", "far")
+
+
+@pytest.mark.parametrize("kind", HARD)
+@settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(seed=st.integers(0, 10_000), rows=st.integers(130, 150), clusters=st.integers(5, 9))
+def test_labels_of_many_rows_equal_those_of_plain_steps(kind: str, seed: int, rows: int, clusters: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    drawn = make_hard_rows(kind, rows, rng)
+    middle = drawn[drawn.square().sum(1).argsort()[rows // 2]]
+    gram = (drawn - middle) @ (drawn - middle).T
+    starts = torch.rand(20, rows, generator=rng).argsort(1)[:, :clusters]
+    starts[:5, 1] = starts[:5, 0]  # a cluster that is empty after the first step
+    found = run_lloyd(gram, starts)
+    assert torch.equal(found.labels, run_plain_lloyd(gram, starts))
+    scatter = measure_scatter_within(gram, found.labels, clusters)
+    np.testing.assert_allclose(found.within, scatter, rtol=1e-9, atol=float(bound_rounding(gram)))
+
+
+def test_sums_follow_the_rows_that_move() -> None:
+    rng = torch.Generator().manual_seed(7)
+    rows = torch.randn(150, 6, generator=rng, dtype=torch.float64)
+    rows[3] *= 1e9  # out of a cluster, it would leave rounding errors behind
+    gram, members = rows @ rows.T, torch.randint(0, 5, (3, 150), generator=rng)
+    sums = kmeans.MovingSums(gram, members, 5)
+    for _ in range(4):
+        step = sums.step()
+        assert not torch.equal(step.members, members)
+        members = step.members
+        expected = mark_members(members, 5, torch.float64) @ gram
+        assert ((sums._products - expected).abs() <= 1e-12 * expected.abs().amax((0, 1))).all()
+
+
+@pytest.mark.parametrize(("last", "plain"), [(0.0, [1]), (0.25, [])])
+def test_a_start_with_a_row_between_two_centroids_takes_a_plain_step(
+    monkeypatch: pytest.MonkeyPatch, last: float, plain: list[int]
+) -> None:
+    rows = torch.tensor([1.0] * 65 + [-1.0] * 64 + [-2.0, last], dtype=torch.float64)[:, None]
+    members = torch.tensor([[1] * 65 + [0] * 66])  # about 1 and, if the last row is zero, -1
+    taken, step = [], kmeans.step_plainly
+
+    def note_step(gram: Tensor, members: Tensor, clusters: int) -> kmeans.Step:
+        taken.append(len(members))
+        return step(gram, members, clusters)
+
+    monkeypatch.setattr(kmeans, "step_plainly", note_step)
+    kmeans.MovingSums(rows @ rows.T, members, 2).step()
+    assert taken == plain

@@ -33,8 +33,9 @@ def count_ballots(updates: Updates, layers: Sequence[str], clusters: int, floor:
     votes, clarity, weight = {}, {}, {}
     for layer in layers:
         gram = updates.products(layer)
-        labels = run_lloyd(gram, choose_centroids(gram, clusters))  # (voter, row)
-        scores = compute_calinski_harabasz(gram, labels, clusters)
+        found = run_lloyd(gram, choose_centroids(gram, clusters))
+        labels = found.labels  # (voter, row)
+        scores = compute_calinski_harabasz(gram, found, clusters)
         weights = weigh_ballots(scores, floor)
         approved = labels == labels.diagonal()[:, None]  # (voter, row): in the voter's own cluster
         votes[layer] = weights @ approved.to(weights.dtype)

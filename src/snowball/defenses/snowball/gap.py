@@ -7,12 +7,15 @@ of each column (their choice a). Along principal axes (their choice b), real upd
 is the lowest number allowed.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from snowball.defenses.snowball.kmeans import bound_rounding, measure_scatter, measure_scatter_within, run_lloyd
+from snowball.defenses.snowball.kmeans import bound_rounding, measure_scatter, run_lloyd
 from snowball.updates import Updates
 
 GapRule = Literal["first", "largest"]
@@ -31,21 +34,24 @@ def find_clusters(updates: Updates, layer: str, least: int, most: int, rng: torc
     if most <= least or measure_scatter(updates.products(layer)) <= 0:
         return least
     counts = range(least, min(most + 1, len(updates) - 1) + 1)
-    gap, error = measure_gap(updates, layer, counts, rng)
+    gaps = measure_gaps(updates, layer, counts, rng)
     if rule == "largest":
-        return least + int(gap[: most - least + 1].argmax())
-    good = gap[:-1] >= gap[1:] - error[1:]
-    return least + int(good.int().argmax()) if good.any() else most
+        return least + int(torch.stack([gap for gap, _ in gaps])[: most - least + 1].argmax())
+    for count, ((gap, _), (following, error)) in zip(counts, pairwise(gaps), strict=False):
+        if gap >= following - error:
+            return count
+    return most
 
 
-def measure_gap(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return the gap for each number of clusters, and its standard error for this number of references."""
-    observed = find_log_scatter(updates.products(layer), counts, rng)  # (counts,)
+def measure_gaps(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the gap for each number of clusters, and its standard error for this number of references."""
+    observed = Sample.draw(updates.products(layer), rng)
     ranges = _measure_ranges(updates, layer, rng)
-    references = torch.stack(
-        [find_log_scatter(_draw_reference(len(updates), ranges, rng), counts, rng) for _ in range(REFERENCES)]
-    )
-    return references.mean(0) - observed, references.std(0, correction=0) * (1 + 1 / REFERENCES) ** 0.5
+    references = [Sample.draw(_draw_reference(len(updates), ranges, rng), rng) for _ in range(REFERENCES)]
+    for clusters in counts:
+        logs = torch.stack([reference.find_log_scatter(clusters) for reference in references])
+        gap = logs.mean() - observed.find_log_scatter(clusters)
+        yield gap, logs.std(correction=0) * (1 + 1 / REFERENCES) ** 0.5
 
 
 def _measure_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:
@@ -62,9 +68,25 @@ def _draw_reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
     return drawn @ drawn.T
 
 
-def find_log_scatter(gram: Tensor, counts: range, rng: torch.Generator) -> Tensor:
-    """Return the log of the least scatter within clusters over several starts, for each number of clusters."""
-    starts = min(MOST_STARTS, max(FEWEST_STARTS, 10_000 // len(gram)))
-    order = torch.rand(starts, len(gram), generator=rng).argsort(1)
-    least = [measure_scatter_within(gram, run_lloyd(gram, order[:, :k]), k).min() for k in counts]
-    return torch.stack(least).clamp(min=bound_rounding(gram)).log()
+@dataclass(frozen=True)
+class Sample:
+    """Rows that are clustered into several numbers of clusters, from the same starts.
+
+    Attributes:
+        gram: (n, n) inner products of the rows about any point.
+        order: (s, n) the rows in random order; those in front are the first centroids of a start.
+    """
+
+    gram: Tensor
+    order: Tensor
+
+    @classmethod
+    def draw(cls, gram: Tensor, rng: torch.Generator) -> "Sample":
+        """Draw the starts."""
+        starts = min(MOST_STARTS, max(FEWEST_STARTS, 10_000 // len(gram)))
+        return cls(gram, torch.rand(starts, len(gram), generator=rng).argsort(1))
+
+    def find_log_scatter(self, clusters: int) -> Tensor:
+        """Return the log of the least scatter within clusters over all starts."""
+        least = run_lloyd(self.gram, self.order[:, :clusters]).within.min()
+        return least.clamp(min=bound_rounding(self.gram)).log()

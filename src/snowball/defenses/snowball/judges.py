@@ -95,7 +95,7 @@ class VAEJudge:
 
     def __call__(self, elected: Tensor, candidates: Tensor) -> Tensor:
         """Return the (c,) reconstruction errors of the candidates."""
-        with use_threads(self.vae.settings.cpu_threads):
+        with use_threads(1):
             return self._judge(elected, candidates).cpu()
 
     def _judge(self, elected: Tensor, candidates: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class VAEJudge:
 
     def places(self, elected: Tensor) -> Tensor:
         """Return the (n, 2) coordinates of the rows' mean codes, along the two directions in which they differ most."""
-        with use_threads(self.vae.settings.cpu_threads):
+        with use_threads(1):
             means = [self.vae.codes(self._seen(row, elected)).mean(0) for row in range(len(self.rows))]
         codes = torch.stack(means).cpu().double().nan_to_num()
         return project_rows(codes @ codes.T)
