@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from snowball.defenses.snowball import judges
+from snowball.defenses.snowball import judges, vae_steps
 from snowball.defenses.snowball.judges import JUDGES, _subtract_pairs
 from snowball.defenses.snowball.top_down import grow_elected
 from snowball.defenses.snowball.vae import VAE, VAESettings
@@ -124,16 +124,14 @@ def test_a_vae_computes_on_its_device_and_gives_its_scores_on_the_cpu(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensors without numbers: one on another device than "meta" cannot be combined with those that are there."""
-    plain = torch.optim.SGD
-    monkeypatch.setattr(torch.optim, "Adam", lambda parameters, lr, fused: plain(parameters, lr))  # none fused there
+    monkeypatch.setattr(vae_steps, "adam", lambda *lists, **settings: None)  # it is not fused there
     monkeypatch.setattr(judges, "project_rows", lambda products: products)
     elected, candidates, one = torch.arange(3), torch.arange(3, 8), torch.arange(1)
     made: Any = JUDGES[name](line(), ("w",), QUICK, stream(1), "cpu")
     with FakeTensorMode(allow_non_fake_inputs=True):
         vae = VAE(made.rows.shape[1], QUICK, stream(1), made.vae.batch, made.vae.bounded, "meta")
         judge = type(made)(made.rows, vae)
-        kept = [judge.rows, *vae.parameters(), *(parameter.grad for parameter in vae.parameters())]
-        assert {tensor.device.type for tensor in kept if tensor is not None} == {"meta"}
+        assert {tensor.device.type for tensor in (judge.rows, *vae.parameters())} == {"meta"}
         given = judge(elected, candidates), judge(one, candidates), judge.places(elected)
         assert [(tuple(each.shape), each.device.type) for each in given] == [((5,), "cpu")] * 2 + [((8, 8), "cpu")]
 
@@ -153,7 +151,7 @@ def noting_threads(work: Any, used: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in JUDGES if name != "distance"])
-def test_a_vae_computes_with_the_threads_that_are_set_whatever_torch_has(name: str) -> None:
+def test_a_vae_computes_on_one_thread_of_torch_whatever_is_set(name: str) -> None:
     judge: Any = JUDGES[name](line(), ("w",), replace(QUICK, cpu_threads=2), stream(1))
     used: list[int] = []
     for method in ("learn", "errors", "codes"):
@@ -163,7 +161,7 @@ def test_a_vae_computes_with_the_threads_that_are_set_whatever_torch_has(name: s
         judge.places(torch.arange(3))
         assert torch.get_num_threads() == 3
     assert len(used) == 2 + 5 + 8
-    assert set(used) == {2}
+    assert set(used) == {1}
 
 
 def test_a_vae_taught_updates_learns_the_elected_and_sees_a_row_alone() -> None:
@@ -197,28 +195,6 @@ def test_the_vae_learns_and_scores_without_touching_the_global_generator() -> No
     vae.learn(rows, 60)
     assert vae.errors(rows).mean() < 0.5 * untrained
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("bounded", [True, False])
-def test_gradients_by_hand_are_those_of_autograd(bounded: bool) -> None:
-    rng = torch.Generator().manual_seed(0)
-    vae = VAE(20, VAESettings(hidden=16, latent=5), stream(1), batch=8, bounded=bounded).double()
-    inputs, noise = torch.rand(8, 20, generator=rng).double(), torch.randn(8, 5, generator=rng).double()
-    with torch.no_grad():
-        for layer in vae.children():
-            layer.weight.grad, layer.bias.grad = torch.empty_like(layer.weight), torch.empty_like(layer.bias)
-        vae.differentiate(inputs, noise)
-    by_hand = [parameter.grad.clone() for parameter in vae.parameters() if parameter.grad is not None]
-
-    hidden = vae.encode(vae.enter(inputs).relu()).relu()
-    mean, raw = vae.code(hidden).chunk(2, 1)
-    log_variance = torch.nn.functional.softplus(raw)
-    code = mean + (0.5 * log_variance).exp() * noise
-    outputs = vae.leave(vae.widen(vae.decode(code).relu()).relu())
-    error = ((outputs.sigmoid() if bounded else outputs) - inputs).square().sum()
-    divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
-    for ours, theirs in zip(by_hand, torch.autograd.grad(error + divergence, list(vae.parameters())), strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025, 2.0])

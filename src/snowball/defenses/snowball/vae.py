@@ -4,6 +4,7 @@ Sizes, activations, loss and optimiser are as published. The idea of a VAE: King
 Variational Bayes", ICLR 2014.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from snowball.defenses.snowball.vae_steps import Affine, Layers, Learning
 from snowball.errors import SettingError
+from snowball.threads import make_executor, use_threads
 
 SCORE_ELEMENTS = 1 << 23
 """Elements of reconstructions in memory at a time while scoring: 32 MiB."""
@@ -32,8 +35,7 @@ class VAESettings:
         latent: width of the latent code (S^L).
         samples: latent draws that a reconstruction error is averaged over.
         lr: learning rate of Adam.
-        cpu_threads: threads that it uses on a CPU. It is a setting, not the machine's number, since at some widths
-            rounding depends on it.
+        cpu_threads: threads that it learns on; more than two are as two. No number depends on it.
     """
 
     first_epochs: int = 270
@@ -80,7 +82,7 @@ class VAE(nn.Module):
         affine = partial(Affine, rng=rng, device=device)
         self.enter, self.encode = affine(width, hidden), affine(hidden, hidden)
         self.code, self.decode = affine(hidden, 2 * latent), affine(latent, hidden)
-        self.widen, self.leave = affine(hidden, hidden), affine(hidden, width)
+        self.widen, self.leave = affine(hidden, hidden), affine(hidden, width, by_input=True)
 
     def _prepare(self, differences: Tensor) -> Tensor:
         return differences.sigmoid() if self.bounded else differences
@@ -91,40 +93,18 @@ class VAE(nn.Module):
     @torch.no_grad()
     def learn(self, differences: Tensor, epochs: int) -> None:
         """Train on the differences, with a new optimiser."""
+        layers = Layers(self.enter, self.encode, self.code, self.decode, self.widen, self.leave)
         inputs = self._prepare(differences)
-        optimiser = torch.optim.Adam(self.parameters(), self.settings.lr, fused=True)
+        threads = self.settings.cpu_threads if self.device == "cpu" else 1
+        with use_threads(1), make_executor(threads) as executor:
+            learning = Learning(layers, self.settings.lr, self.bounded, executor)
+            for rows in self._draw_batches(len(inputs), epochs):
+                learning.take_step(inputs[rows], self._noise((len(rows), self.settings.latent)))
+            learning.finish()
+
+    def _draw_batches(self, count: int, epochs: int) -> Iterator[Tensor]:
         for _ in range(epochs):
-            for rows in torch.split(torch.randperm(len(inputs), generator=self.rng), self.batch):
-                self.differentiate(inputs[rows], self._noise((len(rows), self.settings.latent)))
-                optimiser.step()
-
-    def differentiate(self, inputs: Tensor, noise: Tensor) -> None:
-        """Write the gradients of the loss: summed squared error, plus summed divergence of the code from a normal.
-
-        It is written by hand and reuses memory: at batches of eight, autograd takes longer than the arithmetic.
-        """
-        entered = self.enter(inputs).relu_()
-        encoded = self.encode(entered).relu_()
-        mean, raw = self.code(encoded).chunk(2, 1)
-        log_variance = functional.softplus(raw)
-        deviation = (0.5 * log_variance).exp_()
-        code = torch.addcmul(mean, deviation, noise)
-        decoded = self.decode(code).relu_()
-        widened = self.widen(decoded).relu_()
-        outputs = self.leave(widened)
-
-        if self.bounded:
-            outputs = outputs.sigmoid_()
-        outer = 2 * (outputs - inputs)
-        if self.bounded:
-            outer.mul_(outputs).mul_(1 - outputs)
-        outer = self.leave.backward(widened, outer).mul_(widened > 0)
-        outer = self.widen.backward(decoded, outer).mul_(decoded > 0)
-        outer = self.decode.backward(code, outer)
-        to_variance = 0.5 * (outer * noise * deviation + log_variance.exp() - 1) * raw.sigmoid()
-        outer = self.code.backward(encoded, torch.cat([outer + mean, to_variance], 1)).mul_(encoded > 0)
-        outer = self.encode.backward(entered, outer).mul_(entered > 0)
-        self.enter.store(inputs, outer)
+            yield from torch.split(torch.randperm(count, generator=self.rng), self.batch)
 
     @torch.no_grad()
     def codes(self, differences: Tensor) -> Tensor:
@@ -149,27 +129,3 @@ class VAE(nn.Module):
         """Return the mean of the code, and its logarithmic variance before the softplus."""
         code: Tensor = self.code(self.encode(self.enter(inputs).relu_()).relu_())
         return code.chunk(2, 1)
-
-
-class Affine(nn.Module):
-    """A linear layer with Kaiming weights from the given stream and zero biases; it reuses its gradients' memory."""
-
-    def __init__(self, inputs: int, outputs: int, rng: torch.Generator, device: str = "cpu") -> None:
-        super().__init__()
-        drawn = nn.init.kaiming_normal_(torch.empty(outputs, inputs), nonlinearity="relu", generator=rng)
-        self.weight, self.bias = nn.Parameter(drawn.to(device)), nn.Parameter(torch.zeros(outputs, device=device))
-        self.weight.grad, self.bias.grad = torch.empty_like(self.weight), torch.empty_like(self.bias)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the layer's outputs."""
-        return functional.linear(inputs, self.weight, self.bias)
-
-    def store(self, inputs: Tensor, outer: Tensor) -> None:
-        """Write the gradients of weight and bias, given that of the outputs."""
-        torch.mm(outer.T, inputs, out=self.weight.grad)
-        torch.sum(outer, 0, out=self.bias.grad)
-
-    def backward(self, inputs: Tensor, outer: Tensor) -> Tensor:
-        """Write the gradients of weight and bias, and return that of the inputs."""
-        self.store(inputs, outer)
-        return outer @ self.weight
