@@ -22,7 +22,7 @@ from pfl.model.pytorch import PyTorchModel  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.baselines.plain import use_torch_gru
+from benchmarks.baselines.plain import use_plain_forward
 from benchmarks.measuring.timing import use_one_thread
 from snowball.records.checkpoint import RunState
 from snowball.sim.federation import Federation
@@ -56,7 +56,7 @@ class Pfl:
         order = cycle(range(len(users)))
         data = FederatedDataset(users.__getitem__, lambda: next(order))
         self.backend = SimulatedBackend(data, data)
-        learner = Learner(use_torch_gru(federation.build_model()))
+        learner = Learner(use_plain_forward(federation.build_model()))
         local = partial(torch.optim.SGD, momentum=settings.momentum, weight_decay=settings.weight_decay)
         self.model = PyTorchModel(learner, local, torch.optim.SGD(learner.parameters(), lr=1.0))
         self.algorithm = FederatedAveraging()

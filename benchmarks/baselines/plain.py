@@ -1,7 +1,7 @@
 """Federated learning as research code does it: one DataLoader per client, torch's optimisers, dictionaries of tensors.
 
-It shares only the model classes with the package, and runs the GRU's forward pass in torch. Samples are ready to use,
-which is rare in such code: normalising them in every `__getitem__` would only be slower.
+It shares only the model classes with the package, and not the forward passes of the CNN and the GRU. Samples are ready
+to use, which is rare in such code: normalising them in every `__getitem__` would only be slower.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from snowball.models import TextGRU
+from snowball.models import CNN, TextGRU
+from snowball.models.cnn import PADDING
 
 Weights = dict[str, Tensor]
 Batches = Iterable[Sequence[Tensor]]
@@ -29,6 +30,26 @@ class PlainGru(TextGRU):
         _, last = self.gru(inputs)  # (2, n, h)
         scores: Tensor = self.fc2(torch.relu(self.fc1(last.transpose(0, 1).flatten(1))))
         return scores
+
+
+class PlainCNN(CNN):
+    """The paper's CNN with whole convolutions, including what pooling drops."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return class scores (n, classes) of images (n, channels, height, width)."""
+        maps = self._pool(self.conv1(inputs))
+        maps = self._pool(self.conv2(maps))
+        scores: Tensor = self.fc2(torch.relu(self.fc1(maps.flatten(1))))
+        return scores
+
+
+def use_plain_forward(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose forward pass is torch's own, or written as in the paper."""
+    model = use_torch_gru(model)
+    if isinstance(model, CNN):
+        model.__class__ = PlainCNN
+        model.conv1.padding = model.conv2.padding = (PADDING, PADDING)
+    return model
 
 
 def use_torch_gru(model: nn.Module) -> nn.Module:

@@ -83,6 +83,17 @@ def measure_product_rate(size: int, device: str, seconds: float) -> float:
     return float(2 * size**3 / best)
 
 
+def measure_copy_rate(size: int, seconds: float = PEAK_SECONDS) -> float:
+    """Return the bytes per second, read and written, of the fastest of several copies of an array of `size` bytes."""
+    source, target = torch.rand(size // 4), torch.empty(size // 4)
+    best, ends = float("inf"), perf_counter() + seconds
+    while perf_counter() < ends or best == float("inf"):
+        start = perf_counter()
+        target.copy_(source)
+        best = min(best, perf_counter() - start)
+    return 2 * source.nbytes / best
+
+
 def wait_for_device(device: str) -> None:
     """Wait until a GPU has finished its work."""
     if device != "cpu":

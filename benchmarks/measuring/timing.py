@@ -1,8 +1,8 @@
 """Measures times, and formats them as cases of a result."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +22,17 @@ def time_fastest(work: Callable[[T], R], prepare: Callable[[], T], repeats: int)
         result = work(prepared)
         runs.append((perf_counter() - start, result))
     return min(runs, key=lambda run: run[0])
+
+
+def time_turns(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Return the least processor seconds of each work; they take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = process_time()
+            work()
+            seconds[name].append(process_time() - start)
+    return {name: min(turns) for name, turns in seconds.items()}
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from snowball.records.checkpoint import RunState
 from snowball.sim.engines.base import pack_message, train_cohort
 from snowball.sim.engines.processes import ProcessEngine, count_cores
 from snowball.sim.engines.serial import SerialEngine
-from snowball.sim.engines.worker import TASK_HEADER
+from snowball.sim.engines.worker import MEMBER, TASK_HEADER
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
 
@@ -55,7 +55,7 @@ class Plainly:
         settings = federation.experiment.training
         self.threads = threads
         self.layout = federation.layout
-        self.model = plain.use_torch_gru(federation.build_model()).to(device)
+        self.model = plain.use_plain_forward(federation.build_model()).to(device)
         rates = (settings.compute_rate(1), settings.momentum, settings.weight_decay)
         self.recipe = plain.Recipe(settings.epochs, settings.batch, *rates)
         held = map(federation.select_samples, range(federation.experiment.data.clients))
@@ -174,7 +174,8 @@ def make_flower(federation: Federation, workers: int) -> Any:
 
 def count_bytes_of_processes(clients: int, width: int, settings: int) -> int:
     """Count the global row once, one row per client, and a task and an answer per client."""
-    return 4 * width * (1 + clients) + clients * (TASK_HEADER.size + 2 * len(pack_message(None, {})))
+    task = TASK_HEADER.size + MEMBER.size  # of one client; groups have one header
+    return 4 * width * (1 + clients) + clients * (task + 2 * len(pack_message(None, {})))
 
 
 def count_bytes_of_flower(clients: int, width: int, settings: int) -> int:
@@ -247,7 +248,7 @@ def derive_facts(
 def count_sample_operations(workload: Workload, federation: Federation) -> float:
     """Return the floating-point operations of training per sample, in batches of the workload's size."""
     inputs = federation.dataset.normalise(federation.dataset.train.inputs[: workload.batch])
-    return count_step_operations(plain.use_torch_gru(federation.build_model()), inputs) / workload.batch
+    return count_step_operations(plain.use_plain_forward(federation.build_model()), inputs) / workload.batch
 
 
 # All networks

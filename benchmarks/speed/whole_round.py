@@ -6,9 +6,6 @@ one thread, since more threads are not always faster. Without MNIST, both use th
 cases name the data.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -43,7 +40,7 @@ from snowball.sim.run import run_experiment
 PRESET = "paper/mnist"
 KINDS = {
     "round bottom-up": ("defense.grow_after=1.0",),
-    "round top-down": ("defense.grow_after=0",),
+    "round top-down": ("defense.grow_after=0", f"defense.vae.cpu_threads={count_cores()}"),
     "round top-down distance": ("defense.grow_after=0", "defense.judge=distance"),
 }
 """The rounds that are timed, and their changes to the preset."""
@@ -121,7 +118,7 @@ class PlainRound:
         self.recipe = plain.Recipe(
             settings.epochs, settings.batch, settings.compute_rate(1), settings.momentum, settings.weight_decay
         )
-        self.model = plain.use_torch_gru(federation.build_model())
+        self.model = plain.use_plain_forward(federation.build_model())
         self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         cohort = draw_cohort(experiment, 1)
         self.samples = [make_samples(federation, federation.select_training_samples(client, 1)) for client in cohort]
@@ -231,50 +228,6 @@ def time_unrecorded(experiment: Experiment, path: Path) -> dict[str, float]:
     return {name: time_fastest(work, lambda: None, REPEATS)[0] for name, work in works.items()}
 
 
-STARTED = """
-import os
-from snowball.sim.engines import choice as engines
-
-def train(*_):
-    print("started", flush=True)
-    os._exit(0)
-
-def make(*given, made=engines.MAKERS["processes"]):
-    engine = made(*given)
-    engine.func.train = train
-    return engine
-
-engines.MAKERS["processes"] = make
-from snowball.cli import main
-main()
-"""
-"""The command, but it ends before it trains the first cohort, when all workers wait for clients."""
-
-
-def time_start_up(quick: bool) -> Case:
-    """Time `snowball run` until it trains its first client, beside a process that only imports torch."""
-    data = "mnist-sample" if locate_dataset("mnist") is None else "mnist"
-    repeats = 1 if quick else REPEATS
-    with TemporaryDirectory() as folder:
-        command = ["run", PRESET, "--set", f"data.name={data}", "--out", str(Path(folder) / "run"), "--overwrite"]
-        seconds = min(time_until_ready(STARTED, *command) for _ in range(repeats))
-    reference_seconds = min(time_until_ready("import torch; print('started', flush=True)") for _ in range(repeats))
-    return make_case("start-up", seconds, reference_seconds, data=data, workers=count_cores())
-
-
-def time_until_ready(program: str, *arguments: str) -> float:
-    """Return the seconds from the start of a program in a new process to the line that says that it has started."""
-    start = perf_counter()
-    command = [sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-        assert process.stdout
-        said = any(line.strip() == "started" for line in process.stdout)
-        seconds = perf_counter() - start
-    if not said:
-        raise RuntimeError(f"{' '.join(arguments) or program} ended with exit code {process.returncode} too early")
-    return seconds
-
-
 def run_cases(quick: bool) -> list[Case]:
     """Run every case of a whole round."""
-    return [*time_rounds(quick), time_parts(quick), time_start_up(quick)]
+    return [*time_rounds(quick), time_parts(quick)]

@@ -1,34 +1,41 @@
-"""Our recurrence equals torch's own."""
+"""Our layer equals torch's own."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from snowball.models import TextGRU
-from snowball.models.gru import Recurrence, compute_last_states, join_directions
+from snowball.models.gru import LastStates
 from snowball.rng import stream
 
 
-def made(channels: int, width: int) -> nn.GRU:
+def make_layer(channels: int, width: int) -> nn.GRU:
     gru = nn.GRU(width, channels, bias=False, batch_first=True, bidirectional=True).double()
     for weight in gru.parameters():
         nn.init.normal_(weight, std=0.5, generator=stream(0, "weights"))
     return gru
 
 
-def torchs(gru: nn.GRU, inputs: Tensor) -> Tensor:
-    _, ends = gru(inputs)
-    return torch.cat([ends[0], ends[1]], 1)
+def make_texts(rows: int, tokens: int, width: int) -> Tensor:
+    """Make texts of which the later ones end in padding."""
+    texts = torch.randn(rows, tokens, width, generator=stream(1), dtype=torch.float64)
+    for row, text in enumerate(texts):
+        text[tokens - row :] = 0
+    return texts.requires_grad_()
+
+
+def run_layer(gru: nn.GRU, texts: Tensor) -> Tensor:
+    states: Tensor = LastStates.apply(texts, *gru.parameters())  # type: ignore[no-untyped-call]
+    return states
 
 
 @pytest.mark.parametrize(("rows", "tokens", "channels", "width"), [(1, 1, 1, 1), (3, 25, 4, 7), (10, 6, 16, 30)])
 def test_states_and_gradients_are_torch_s(rows: int, tokens: int, channels: int, width: int) -> None:
-    gru, rng = made(channels, width), stream(1)
-    inputs = torch.randn(rows, tokens, width, generator=rng, dtype=torch.float64, requires_grad=True)
-    weights = torch.randn(rows, 2 * channels, generator=rng, dtype=torch.float64)
-    expected, ours = torchs(gru, inputs), compute_last_states(gru, inputs)
+    gru, texts = make_layer(channels, width), make_texts(rows, tokens, width)
+    weights = torch.randn(rows, 2 * channels, generator=stream(2), dtype=torch.float64)
+    expected, ours = gru(texts)[1].transpose(0, 1).flatten(1), run_layer(gru, texts)
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-13)
-    wanted = [inputs, *gru.parameters()]
+    wanted = [texts, *gru.parameters()]
     for one, other in zip(
         torch.autograd.grad((ours * weights).sum(), wanted),
         torch.autograd.grad((expected * weights).sum(), wanted),
@@ -38,28 +45,31 @@ def test_states_and_gradients_are_torch_s(rows: int, tokens: int, channels: int,
 
 
 def test_the_derivative_is_the_one_of_finite_differences() -> None:
-    rng = stream(2)
-    gates = torch.randn(3, 2, 6, generator=rng, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(2, 6, generator=rng, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(Recurrence.apply, (gates, weight))
+    gru, texts = make_layer(2, 3), make_texts(2, 3, 3)
+    assert torch.autograd.gradcheck(LastStates.apply, (texts, *gru.parameters()))
 
 
-def test_directions_are_joined_without_touching_each_other() -> None:
-    onward, backward = torch.arange(1.0, 13).view(6, 2), -torch.arange(1.0, 13).view(6, 2)
-    weight = join_directions(onward, backward)  # (4, 12)
-    assert weight[:, :4].tolist() == [[1, 3, 0, 0], [2, 4, 0, 0], [0, 0, -1, -3], [0, 0, -2, -4]]
-    assert weight[:, 8:].tolist() == [[9, 11, 0, 0], [10, 12, 0, 0], [0, 0, -9, -11], [0, 0, -10, -12]]
+def test_a_derivative_belongs_to_its_own_texts_and_can_be_asked_for_again() -> None:
+    gru, texts = make_layer(2, 3), make_texts(2, 3, 3)
+    first, second = run_layer(gru, texts).sum(), run_layer(gru, 2 * texts).sum()
+    one, again, other = (
+        torch.autograd.grad(states, list(gru.parameters()), retain_graph=True) for states in (first, first, second)
+    )
+    assert all(map(torch.equal, one, again))
+    assert not any(map(torch.equal, one, other))
 
 
-def test_what_goes_in_is_left_as_it_is() -> None:
-    gates = torch.randn(3, 2, 6, generator=stream(3))
-    before = gates.clone()
-    Recurrence.apply(gates, torch.randn(2, 6, generator=stream(4)))
-    assert torch.equal(gates, before)
+def test_a_derivative_of_the_derivative_is_refused() -> None:
+    gru, texts = make_layer(2, 3), make_texts(2, 3, 3)
+    (gradient,) = torch.autograd.grad((run_layer(gru, texts) ** 2).sum(), texts, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 def test_the_order_of_the_words_matters_and_the_order_of_the_texts_does_not() -> None:
     model = TextGRU((4, 8), (5, 3), 2)
     texts = torch.randn(6, 5, 3, generator=stream(5))
+    before = texts.clone()
     torch.testing.assert_close(model(texts.flip(0)), model(texts).flip(0))
     assert not torch.allclose(model(texts.flip(1)), model(texts))
+    assert torch.equal(texts, before)

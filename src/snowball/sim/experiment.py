@@ -3,17 +3,18 @@
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from math import floor
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from torch import nn
 
 from snowball.attacks import ATTACKS, Attack
 from snowball.data import DATASETS, DEFAULT_TOKENISER, TOKENISERS, Dataset
 from snowball.data.partition import PARTITIONS
 from snowball.defenses import DEFENSES, Defense
-from snowball.defenses.build import assemble_defense
+from snowball.defenses.build import assemble_defense, complete_mixings
 from snowball.errors import SettingError
 from snowball.models import MODELS
 from snowball.models.own import describe_model
@@ -125,15 +126,18 @@ class DefenseSettings(Choice):
 
     Attributes:
         name: the defense; `snowball list defenses` names them.
+        before: what mixes the updates before the defense judges, in this order: "nnm", "bucketing" or "arc", by name or
+            as sections with a name and settings; "none" for nothing.
     """
 
     chooser: ClassVar[str] = "defense.name"
     table: ClassVar[Table] = DEFENSES
     name: str
+    before: Annotated[tuple[Settings, ...], BeforeValidator(partial(complete_mixings, "defense.before"))] = ()
 
     def build(self, malicious: Collection[str] = frozenset()) -> Defense:
         """Build the defense; it learns who is malicious only if it has a field for that."""
-        return assemble_defense(self.name, self.own, malicious)
+        return assemble_defense(self.name, self.own, malicious, self.before)
 
 
 class FaultSettings(Section):

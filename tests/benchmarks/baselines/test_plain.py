@@ -10,11 +10,13 @@ from torch.utils.data import TensorDataset
 from benchmarks.baselines import plain
 from benchmarks.inputs.workloads import Workload, write_samples
 from benchmarks.speed.training import Plainly
+from snowball.models import build_model
 from snowball.rng import stream
 from snowball.sim.engines.base import train_cohort
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
+from snowball.sim.training.sgd import Trainer
 
 SMALL = {
     "cnn": Workload("cnn", "mnist-sample", 2, 25, epochs=2),
@@ -73,13 +75,26 @@ def test_both_take_the_same_steps_on_the_same_number_of_samples(federations: dic
     federation, workload = federations[name], SMALL[name]
     state, cohort = build_first_state(federation), range(workload.clients)
     serial, plainly = SerialEngine(federation), Plainly(federation)
-    batches = [watched(serial.training.trainer.model), watched(plainly.model)]
+    batches = [watch_gradients(serial.training.trainer), watched(plainly.model)]
     train_cohort(serial, state, cohort, 1)
     with plainly:
         plainly.train(state, cohort, 1)
     assert batches[0] == batches[1]
     assert sum(batches[1]) == workload.seen
     assert len(batches[1]) == workload.clients * workload.epochs * -(-workload.samples // workload.batch)
+
+
+def watch_gradients(trainer: Trainer) -> list[int]:
+    """Note the sizes of the batches that a trainer will compute gradients of, by torch or by hand."""
+    sizes: list[int] = []
+    compute = trainer.compute_gradient
+
+    def note(inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        sizes.append(len(inputs))
+        compute(inputs, labels)
+
+    trainer.compute_gradient = note  # type: ignore[method-assign]
+    return sizes
 
 
 def watched(model: nn.Module) -> list[int]:
@@ -129,3 +144,13 @@ def test_the_plain_gru_runs_as_torch_has_it_and_scores_the_same(federations: dic
     assert type(plainly) is plain.PlainGru
     assert type(ours) is not plain.PlainGru
     torch.testing.assert_close(plainly(inputs), ours(inputs))
+
+
+@pytest.mark.parametrize("name", ["cnn", "cnn-published"])
+def test_the_plain_cnn_computes_whole_convolutions_and_scores_the_same(name: str) -> None:
+    ours = build_model(name, (1, 28, 28), 10, stream(0, "model"))
+    plainly = plain.use_plain_forward(ours)
+    inputs = torch.rand(3, 1, 28, 28)
+    assert type(plainly) is plain.PlainCNN
+    assert type(ours) is not plain.PlainCNN
+    assert torch.equal(plainly(inputs), ours(inputs))

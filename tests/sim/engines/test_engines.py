@@ -28,7 +28,7 @@ from snowball.sim.engines.worker import (
     Worker,
     WorkerInputs,
     open_shared_rows,
-    train_client,
+    train_clients,
 )
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
@@ -175,10 +175,10 @@ def test_out_of_memory_has_an_exit_code_of_its_own_and_other_errors_pass() -> No
 
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")):
         with pytest.raises(SystemExit) as ended:
-            train_client(fail, error)  # type: ignore[arg-type]
+            train_clients(fail, error)  # type: ignore[arg-type]
         assert ended.value.code == OUT_OF_MEMORY_CODE
     with pytest.raises(RuntimeError, match="shapes"):
-        train_client(fail, RuntimeError("shapes"))  # type: ignore[arg-type]
+        train_clients(fail, RuntimeError("shapes"))  # type: ignore[arg-type]
 
 
 def test_workers_leave_nobody_behind(tiny: MakeExperiment) -> None:

@@ -100,6 +100,18 @@ def unpack_message(payload: bytes) -> tuple[Any, Buffers]:
     return client_state, buffers
 
 
+def pack_replies(replies: Sequence[Reply]) -> bytes:
+    """Serialise what a group of clients returns besides its rows; no bytes at all if there is nothing."""
+    contents = [[reply.client_state, reply.buffers] for reply in replies]
+    return pack(contents if any(state is not None or buffers for state, buffers in contents) else None)
+
+
+def unpack_replies(payload: bytes, rows: Sequence[Tensor]) -> list[Reply]:
+    """Return the replies of a group, given their rows and what `pack_replies` serialised."""
+    contents = unpack(payload) or [(None, {})] * len(rows)
+    return [Reply(row, client_state, buffers) for row, (client_state, buffers) in zip(rows, contents, strict=True)]
+
+
 def use_one_thread() -> AbstractContextManager[None]:
     """Compute in one thread, so that the order of sums does not depend on the number of threads."""
     return use_threads(1)

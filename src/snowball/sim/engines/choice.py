@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snowball.errors import SettingError
-from snowball.sim.engines.forkserver import start_forkserver
+from snowball.sim.engines.forkserver import pause_collection, start_forkserver
 
 if TYPE_CHECKING:
     from snowball.sim.engines.base import Engine
@@ -40,7 +40,8 @@ def choose_engine(
         raise SettingError(f"--workers {workers} needs --engine processes, not {chosen}")
     if chunk and chosen is not EngineName.vmap:
         raise SettingError(f"--chunk {chunk} needs --engine vmap, not {chosen}")
-    return ENGINE_MAKERS[chosen](device, workers, chunk)
+    with pause_collection():
+        return ENGINE_MAKERS[chosen](device, workers, chunk)
 
 
 def require_gpu(name: EngineName | None, workers: int | None) -> None:

@@ -52,7 +52,8 @@ class WorkerPool:
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, bytes | None]]:
         """Give each task to an idle worker, and yield tasks and answers as they finish; None if a task failed twice.
 
-        A task that failed is tried again after all others, when there is less competition for memory.
+        A task that failed is tried again after all others, when there is less competition for memory. If it has parts,
+        each is tried on its own.
         """
         first_tries, second_tries = iter(tasks), deque[Task]()
         idle, busy = list(self.workers), list[Worker]()
@@ -73,7 +74,7 @@ class WorkerPool:
                     if final:
                         yield worker.task, None
                     else:
-                        second_tries.append(worker.task._replace(again=True))
+                        second_tries.extend(worker.task.list_second_tries())
                 else:
                     idle.append(worker)
                     yield worker.task, answer

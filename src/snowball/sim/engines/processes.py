@@ -18,10 +18,11 @@ from snowball.errors import RunError
 from snowball.models.own import find_transfer_fault
 from snowball.records.checkpoint import RunState
 from snowball.records.drafts import temporary_folder
-from snowball.sim.engines.base import Engine, pack_message, unpack_message
+from snowball.sim.engines.base import Engine, pack_message, unpack_replies
+from snowball.sim.engines.groups import allows_groups, split_evenly
 from snowball.sim.engines.pool import WorkerPool
 from snowball.sim.engines.serial import SerialEngine
-from snowball.sim.engines.worker import COUNT_MESSAGE, Task, Worker, WorkerInputs, open_shared_rows
+from snowball.sim.engines.worker import COUNT_MESSAGE, Task, Worker, WorkerInputs, make_training_task, open_shared_rows
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import Reply
 from snowball.sim.training.evaluation import EVALUATION_BATCH, build_test_splits
@@ -36,7 +37,8 @@ class ProcessEngine(Engine):
     """Trains clients in worker processes of one thread each.
 
     The workers write their rows into a shared file. A task is a few integers, unless clients keep a state or the model
-    has buffers. A client fails if its worker dies or hangs, and so does a second one.
+    has buffers. It is one client, or a group for models that `allows_groups` knows. A client fails if its worker dies
+    or hangs, and so does a second one.
     """
 
     device = "cpu"
@@ -47,6 +49,7 @@ class ProcessEngine(Engine):
         self.test_sizes = {name: len(split) for name, split in build_test_splits(federation).items()}
         self.worker_count = min(workers, self.experiment.cohort)
         self.width = federation.layout.width
+        self.in_groups = allows_groups(federation)
         self.stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -75,7 +78,8 @@ class ProcessEngine(Engine):
         self.base.copy_(state.base)
         for task, payload in self.pool.run(self._list_training_tasks(state, cohort, round)):
             if payload is not None:
-                yield task.key, Reply(self.rows[task.key], *unpack_message(payload))
+                rows = [self.rows[slot] for slot in task.key]
+                yield from zip(task.key, unpack_replies(payload, rows), strict=True)
 
     def count_correct(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
         """Return how many samples of each test split a global model labels correctly."""
@@ -88,11 +92,12 @@ class ProcessEngine(Engine):
         return counts
 
     def _list_training_tasks(self, state: RunState, cohort: Sequence[int], round: int) -> Iterator[Task]:
-        """Yield one task per client, the largest clients first, which leaves the shortest wait at the end."""
-        for slot in sorted(range(len(cohort)), key=lambda slot: -self.examples[cohort[slot]]):
-            client = cohort[slot]
-            payload = pack_message(state.clients.get(str(client)), state.buffers)
-            yield Task(slot, f"training client {client}", (True, slot, client, round), payload)
+        """Yield one task per group, the largest clients first, which leaves the shortest wait at the end."""
+        slots = sorted(range(len(cohort)), key=lambda slot: -self.examples[cohort[slot]])
+        for group in split_evenly(slots, self.worker_count) if self.in_groups else [[slot] for slot in slots]:
+            members = [(slot, cohort[slot]) for slot in group]
+            client_state = None if self.in_groups else state.clients.get(str(cohort[group[0]]))
+            yield make_training_task(members, round, pack_message(client_state, state.buffers))
 
     def _list_evaluation_tasks(self, buffers: Buffers) -> Iterator[Task]:
         payload = pack_message(None, buffers)

@@ -13,6 +13,7 @@ from snowball.models.dropout import DropoutCall, DropoutReplay, DropoutStreams, 
 from snowball.rng import derive
 from snowball.sim.engines.batching import StackedSamples, group_batches
 from snowball.sim.training.sgd import Trainer, compute_batch_sizes, take_sgd_step
+from snowball.updates import Layout
 
 ROWS_PER_CLIENT = 6
 """Upper bound of the rows that a client takes: its weights, gradient and velocity, and temporary copies."""
@@ -55,12 +56,14 @@ class ModelStack:
 
     def compute_gradient(self, weights: Tensor, inputs: Tensor, labels: Tensor, noises: Sequence[Tensor]) -> Tensor:
         """Return each row's gradient of its own loss (n, d); no row enters the loss of another."""
-        layout, rows = self.trainer.layout, len(weights)
-        parameters = {
-            name: weights[:, columns].view(rows, *shape).requires_grad_()
-            for (name, columns), shape in zip(layout.columns.items(), layout.shapes, strict=True)
-        }
-        buffers = {name: buffer[:rows] for name, buffer in self.buffers.items()}
+        parameters = view_parameters(weights, self.trainer.layout)
+        if self.trainer.stacked_gradients:
+            gradient = torch.empty_like(weights)
+            into = list(view_parameters(gradient, self.trainer.layout).values())
+            self.trainer.stacked_gradients(list(parameters.values()), inputs, labels, into)
+            return gradient
+        parameters = {name: parameter.requires_grad_() for name, parameter in parameters.items()}
+        buffers = {name: buffer[: len(weights)] for name, buffer in self.buffers.items()}
         losses = vmap(self._compute_loss)(parameters, buffers, inputs, labels, list(noises))  # (n,)
         gradients = torch.autograd.grad(losses.sum(), list(parameters.values()), materialize_grads=True)
         return torch.cat([gradient.flatten(1) for gradient in gradients], 1)
@@ -124,6 +127,12 @@ class StackTrainer:
             stack.compute_gradient(stack.weights, inputs.expand(2, *inputs.shape), labels, noises)
             activations = measure_saved_bytes(trainer.model, inputs)
         return activations + ROWS_PER_CLIENT * trainer.weights.nbytes + examples * sample.nbytes
+
+
+def view_parameters(rows: Tensor, layout: Layout) -> dict[str, Tensor]:
+    """View rows (n, d) as the parameters (n, ...) of n models."""
+    columns = zip(layout.columns.items(), layout.shapes, strict=True)
+    return {name: rows[:, own].view(len(rows), *shape) for (name, own), shape in columns}
 
 
 def measure_saved_bytes(model: nn.Module, inputs: Tensor) -> int:

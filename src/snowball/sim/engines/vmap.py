@@ -7,19 +7,13 @@ but sums run in another order. Clients that do more than SGD, because of an atta
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
 
 from snowball.errors import SettingError
 from snowball.records.checkpoint import RunState
-from snowball.rng import stream
 from snowball.sim.engines.base import Engine
-from snowball.sim.engines.batching import StackedSamples
-from snowball.sim.engines.stack import StackTrainer
+from snowball.sim.engines.groups import MAX_GROUP, GroupTraining
 from snowball.sim.federation import Federation
 from snowball.sim.training.client import LocalTraining, Reply
-
-CPU_CHUNK = 8
-"""Clients at a time on a CPU, where more are not faster."""
 
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that clients may fill; their derivatives take about as much again."""
@@ -35,7 +29,7 @@ class VmapEngine(Engine):
     def __init__(self, federation: Federation, device: str = "cpu", chunk: int | None = None) -> None:
         self.device, self.federation = device, federation
         self.training = LocalTraining(federation, device)
-        self.stack_trainer = StackTrainer(self.training.trainer)
+        self.groups = GroupTraining(self.training)
         self.rows = torch.empty(federation.experiment.cohort, federation.layout.width)
         client_bytes = self._measure_client_bytes()
         self.chunk = chunk or choose_chunk(device, client_bytes)
@@ -52,38 +46,22 @@ class VmapEngine(Engine):
         plain.sort(key=lambda slot: -len(self.federation.parts[cohort[slot]]))  # chunks of clients of similar size
         for start in range(0, len(plain), self.chunk):
             slots = plain[start : start + self.chunk]
-            yield from zip(slots, self._train_chunk(state, [cohort[slot] for slot in slots], round), strict=True)
-
-    def _train_chunk(self, state: RunState, clients: Sequence[int], round: int) -> list[Reply]:
-        """Train clients that do nothing but SGD, all at once."""
-        experiment = self.federation.experiment
-        splits = [self.federation.select_training_samples(client, round) for client in clients]
-        samples = StackedSamples(
-            self._normalise(torch.cat([split.inputs for split in splits])),
-            torch.cat([split.labels for split in splits]).to(self.device),
-            [len(split) for split in splits],
-            [stream(experiment.seed, "client", client, "round", round) for client in clients],
-        )
-        rate = experiment.training.compute_rate(round)
-        stack = self.stack_trainer.train(samples, state.base, state.buffers, rate)
-        return [Reply(row - state.base, None, buffers) for row, buffers in stack.unstack()]
+            clients = [cohort[slot] for slot in slots]
+            yield from zip(slots, self.groups.train_stack(state.base, clients, round, state.buffers), strict=True)
 
     def _measure_client_bytes(self) -> int:
         """Return the bytes that the largest client takes; refuse a model that torch cannot train in a stack."""
-        sample = self._normalise(self.federation.dataset.train.inputs[:1])
+        sample = self.groups.normalise(self.federation.dataset.train.inputs[:1])
         try:
-            return self.stack_trainer.measure_client_bytes(sample, max(map(len, self.federation.parts)))
+            return self.groups.stack_trainer.measure_client_bytes(sample, max(map(len, self.federation.parts)))
         except RuntimeError as error:
             model, reason = self.federation.experiment.model.name, str(error).partition("\n")[0].partition(". ")[0]
             raise SettingError(f"--engine vmap cannot train {model}, try --engine serial: {reason}") from error
-
-    def _normalise(self, raw: Tensor) -> Tensor:
-        return self.federation.dataset.normalise(raw.to(self.device))
 
 
 def choose_chunk(device: str, client_bytes: int) -> int:
     """Return how many clients fit a device if each takes this many bytes."""
     if device == "cpu":
-        return CPU_CHUNK
+        return MAX_GROUP
     free, _ = torch.cuda.mem_get_info(device)
     return max(1, int(MEMORY_SHARE * free / client_bytes))

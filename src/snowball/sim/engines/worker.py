@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import struct
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +22,9 @@ from snowball.data import Split
 from snowball.data.own import open_dataset, write_dataset
 from snowball.errors import RunError
 from snowball.models.own import pack_model, unpack_model
-from snowball.sim.engines.base import pack_message, unpack_message
+from snowball.sim.engines.base import pack_replies, unpack_message
 from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
+from snowball.sim.engines.groups import GroupTraining
 from snowball.sim.experiment import Experiment
 from snowball.sim.faults import is_killed, is_slow
 from snowball.sim.federation import Federation
@@ -30,10 +32,13 @@ from snowball.sim.training.client import LocalTraining, Reply
 from snowball.sim.training.evaluation import FederatedModel, build_test_splits
 
 TASK_HEADER = struct.Struct("<??qqq")
-"""Start of a task's message: whether it is tried again; True, slot, client and round to train; False, test split, start
-and end to evaluate.
+"""Start of a task's message: whether it is tried again; True, round, number of clients and 0 to train; False, test
+split, start and end to evaluate.
 
-The client's state and the global buffers follow."""
+To train, a `MEMBER` per client follows. At the end come the client's state and the global buffers."""
+
+MEMBER = struct.Struct("<qq")
+"""Slot and number of a client to train."""
 
 COUNT_MESSAGE = struct.Struct("<q")
 
@@ -62,6 +67,7 @@ class Task(NamedTuple):
         numbers: the header of the message without its first entry.
         payload: the rest of the message.
         again: whether another worker was lost with this task.
+        parts: the tasks of its clients, if it has several: they are tried instead if the worker is lost.
     """
 
     key: Any
@@ -69,6 +75,11 @@ class Task(NamedTuple):
     numbers: tuple[bool, int, int, int] = (False, 0, 0, 0)
     payload: bytes = b""
     again: bool = False
+    parts: tuple["Task", ...] = ()
+
+    def list_second_tries(self) -> list["Task"]:
+        """List the tasks to try in other workers if this one is lost: one per client."""
+        return [part._replace(again=True) for part in self.parts or (self,)]
 
     def pack(self) -> bytes:
         """Return the message that the worker receives."""
@@ -76,6 +87,19 @@ class Task(NamedTuple):
 
 
 STARTING = Task(None, "starting")
+
+
+def make_training_task(members: Sequence[tuple[int, int]], round: int, payload: bytes) -> Task:
+    """Make the task to train some clients, given as slot and client; its key is their slots."""
+    slots, clients = zip(*members, strict=True)
+    several = len(members) > 1
+    return Task(
+        key=slots,
+        activity=f"training client{'s' * several} {', '.join(map(str, clients))}",
+        numbers=(True, round, len(members), 0),
+        payload=b"".join(MEMBER.pack(*member) for member in members) + payload,
+        parts=tuple(make_training_task([member], round, payload) for member in members) if several else (),
+    )
 
 
 class WorkerLostError(RunError):
@@ -218,32 +242,36 @@ def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
     torch.set_num_threads(1)
     experiment = inputs.load_experiment()
     federation = Federation.build(experiment)
-    training, evaluation = LocalTraining(federation), WorkerEvaluation(federation)
+    training, evaluation = GroupTraining(LocalTraining(federation)), WorkerEvaluation(federation)
     base, rows = open_shared_rows(Path(inputs.rows), experiment.cohort, federation.layout.width)
     connection.send_bytes(b"")
     try:
         while True:
             message = connection.recv_bytes()
             again, trains, *numbers = TASK_HEADER.unpack_from(message)
-            client_state, buffers = unpack_message(message[TASK_HEADER.size :])
+            content = message[TASK_HEADER.size :]
             if trains:
-                slot, client, round = numbers
-                if is_slow(experiment, client, round):
+                round, count, _ = numbers
+                slots, clients = zip(*MEMBER.iter_unpack(content[: count * MEMBER.size]), strict=True)
+                if any(is_slow(experiment, client, round) for client in clients):
                     connection.poll(None)  # until the parent is gone, or kills this process
                     continue
-                reply = train_client(training, base, client, round, client_state, buffers)
-                rows[slot] = reply.row
-                if is_killed(experiment, client, round, again):
+                client_state, buffers = unpack_message(content[count * MEMBER.size :])
+                replies = train_clients(training, base, clients, round, client_state, buffers)
+                for slot, reply in zip(slots, replies, strict=True):
+                    rows[slot] = reply.row
+                if any(is_killed(experiment, client, round, again) for client in clients):
                     os.kill(os.getpid(), signal.SIGKILL)
-                connection.send_bytes(pack_message(reply.client_state, reply.buffers))
+                connection.send_bytes(pack_replies(replies))
             else:
+                _, buffers = unpack_message(content)
                 connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, buffers, *numbers)))
     except (EOFError, OSError):
         pass  # the parent is gone
 
 
-def train_client(training: LocalTraining, *task: Any) -> Reply:
-    """Train a client; end the process with a code of its own if memory runs out."""
+def train_clients(training: GroupTraining, *task: Any) -> list[Reply]:
+    """Train clients; end the process with a code of its own if memory runs out."""
     try:
         return training(*task)
     except MemoryError:

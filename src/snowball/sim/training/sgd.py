@@ -11,6 +11,7 @@ from torch.optim.sgd import sgd
 from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.errors import SettingError
 from snowball.models import draw_from
+from snowball.models.stacked import make_stacked_gradients
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
 from snowball.updates import Layout, select_parameters
@@ -52,6 +53,7 @@ class Trainer:
             columns = self.layout.columns[name]
             parameter.data = view_channels_last(self.weights[columns], parameter.shape)
             parameter.grad = view_channels_last(self.gradient[columns], parameter.shape)
+        self.stacked_gradients = make_stacked_gradients(model)
 
     def load(self, row: Tensor, buffers: Buffers | None = None) -> None:
         """Load weights and buffers into the model."""
@@ -72,13 +74,23 @@ class Trainer:
                 order = torch.randperm(len(labels), generator=rng)[: sum(sizes)].to(self.device)
                 shuffled = torch.split(inputs[order], sizes), torch.split(labels[order], sizes)
                 for images, answers in zip(*shuffled, strict=True):
-                    self.gradient.zero_()
-                    torch.autograd.backward(cross_entropy(self.model(images), answers))
+                    self.compute_gradient(images, answers)
                     if hooks.before:
                         hooks.before(self.weights, self.gradient)
                     take_sgd_step(self.weights, self.gradient, velocity, self.settings, rate)
                     if hooks.after:
                         hooks.after(self.weights)
+
+    def compute_gradient(self, inputs: Tensor, labels: Tensor) -> None:
+        """Compute the gradient of the loss on a batch."""
+        if self.stacked_gradients:
+            weights, gradients = (
+                [part.unsqueeze(0) for part in self.layout.split(row).values()] for row in (self.weights, self.gradient)
+            )
+            self.stacked_gradients(weights, inputs.unsqueeze(0), labels.unsqueeze(0), gradients)
+        else:
+            self.gradient.zero_()
+            torch.autograd.backward(cross_entropy(self.model(inputs), labels))
 
     def read_row(self) -> Tensor:
         """Return the model's weights as a row."""
@@ -91,11 +103,14 @@ class Trainer:
 
 @torch.no_grad()
 def take_sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor, settings: TrainingSettings, rate: float) -> None:
-    """Take an SGD step in one pass over the rows, for any number of models at once."""
+    """Take an SGD step in one pass over the rows (d,) or (n, d), for any number of models at once.
+
+    Every row is a tensor of its own to torch, which rounds differently in the last columns of a tensor.
+    """
     sgd(
-        [weights],
-        [gradient],
-        [velocity],
+        list(weights.view(-1, weights.shape[-1])),
+        list(gradient.view(-1, weights.shape[-1])),
+        list(velocity.view(-1, weights.shape[-1])),
         fused=True,
         lr=rate,
         momentum=settings.momentum,
