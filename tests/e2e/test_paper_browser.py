@@ -41,7 +41,7 @@ frame.onload = async () => {
     words: find("round-words").textContent, lead: find("lead").textContent, address: view.location.hash,
     outcome: find("run-outcome").textContent,
     picks: all("#picks tbody tr").length, infected: all("#picks .infected").length, scrolled: view.scrollY,
-    curves: all("#backdoor-curve .scatterlayer .trace").length, key: all("#run-key li").map((each) => each.title),
+    curves: all("#backdoor-curve .series").length, key: all("#run-key li").map((each) => each.title),
     rows: shown().map((row) => row.cells[0].innerText.trim()), found: find("found")?.textContent,
     options: all("#options .option").map((each) => each.firstChild.textContent), listed: !find("options").hidden,
     groups: all("#options .group > p").map((each) => each.textContent),
@@ -103,7 +103,7 @@ def test_a_number_leads_to_its_runs_and_back(tmp_path: Path, sweep: Path) -> Non
         view.scrollTo(0, 300); cell.focus({preventScroll: true}); cell.click(); await rest();
         seen.choice = all("#choice a").map((each) => each.textContent); seen.offered = look();
         all("#choice a")[1].click(); await rest(); await rest(); seen.run = look();
-        seen.ticks = all("#margins .ytick").map((each) => each.textContent);
+        seen.ticks = all("#margins .y.tick").map((each) => each.textContent);
         type("round", 1); await rest(); seen.slid = look();
         find("next").click(); await rest(); seen.next = look();
         clip(async () => { throw new Error("not allowed"); });
@@ -384,20 +384,22 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
         tmp_path,
         sweep,
         """const at = {}; all(".panels").forEach((each, place) => { at[each.className.split(" ")[1]] = place; });
-        const count = (kind, selector) => all(`[id^="figure-${at[kind]}-"] ${selector}`).length;
+        const inside = (kind, selector) => all(`[id^="figure-${at[kind]}-"] ${selector}`);
+        const marks = (kind) => inside(kind, ".series").reduce((sum, each) => sum + Number(each.dataset.marks), 0);
         const drawn = () => ({
-          lines: count("lines", ".scatterlayer .trace"), bars: count("bars", ".point path"), heat: count("heat", ".hm"),
-          curves: count("curves", ".scatterlayer .trace"), scatter: count("scatter", ".point"),
-          distances: count("distances", ".scatterlayer .trace"), labels: count("heat", ".heatmap-label") });
+          lines: marks("lines"), bars: marks("bars"), heat: marks("heat"), scatter: marks("scatter"),
+          curves: inside("curves", ".line.series").length, distances: inside("distances", ".line.series").length,
+          labels: inside("heat", ".label").length, whiskers: inside("bars", ".whiskers").length });
         seen.drawn = drawn();
-        const ticks = all(`#figure-${at.heat}-0 .colorbar text`).map((each) => each.textContent);
+        const ticks = all(`#figure-${at.heat}-0 .scale text`).map((each) => each.textContent);
         seen.scale = [ticks[0], ticks.at(-1)];
-        const ranges = ({layout}) => `${layout.xaxis.range} ${layout.yaxis.range}`;
+        const ranges = (plot) => [...plot.querySelectorAll(".tick")].map((each) => each.textContent).join();
         seen.ranges = all(`[id^="figure-${at.curves}-"].plot`).map(ranges);
         seen.key = all(`#figure-${at.curves}-key li`).map((each) => each.textContent);
         const mark = (kind, place) => {
-          const target = find(`figure-${at[kind]}-0`), points = [{customdata: target.data[0].customdata[place]}];
-          target.emit("plotly_click", {points, event: {clientX: 9, clientY: 9}}); };
+          const press = (key) => find(`figure-${at[kind]}-0`).dispatchEvent(new view.KeyboardEvent("keydown", {key}));
+          for (let turn = 0; turn <= place; turn++) press("ArrowRight");
+          press("Enter"); };
         mark("bars", 0); await rest(); seen.choice = all("#choice a").length; find("choice").hidePopover();
         mark("scatter", 0); await rest(); await rest(); seen.run = look();
         view.history.back(); await rest(); await rest(); find("theme").click(); await rest(); seen.again = drawn();""",
@@ -406,7 +408,7 @@ def test_figures_are_drawn_and_their_marks_lead_to_runs(tmp_path: Path, sweep: P
     assert seen["drawn"]["curves"] == 2 * 3
     assert seen["drawn"]["distances"] == 6 * 2
     assert seen["drawn"]["scatter"] > 50
-    assert min(seen["drawn"][kind] for kind in ("lines", "bars", "heat", "labels")) > 0
+    assert min(seen["drawn"][kind] for kind in ("lines", "bars", "heat", "labels", "whiskers")) > 0
     assert seen["key"] == ["snowball", "fedavg", "krum"]
     assert seen["scale"] == ["0%", "100%"]
     assert len(set(seen["ranges"])) == 1  # panels side by side can be compared
@@ -425,8 +427,7 @@ def test_logarithmic_bars_of_all_panels_are_drawn_to_one_scale(tmp_path: Path) -
     axes = {"defense.name": list(seconds), "seed": [1]}
     make_sweep(tmp_path, axes, timed, table=None, figure=figure)
     steps = """const side = (each) => each.getBoundingClientRect();
-        const lengths = (id) =>
-          all(`#${id} .point path`).map((each) => side(each).right - side(page.querySelector(`#${id} .nsewdrag`)).left);
+        const lengths = (id) => all(`#${id} .boxes.series > path:not(.whiskers)`).map((each) => side(each).width);
         seen.defense = lengths("figure-0-0"); seen.evaluate = lengths("figure-0-1");"""
     seen = watch(tmp_path, tmp_path, steps)
     decade = (seen["defense"][1] - seen["defense"][0]) / log10(0.3 / 0.03)
@@ -453,5 +454,5 @@ def test_hostile_names_of_sweeps_stay_names(tmp_path: Path) -> None:
     )
     assert code in seen["choice"]
     assert (seen["run"]["view"], seen["run"]["title"]) == ("run", f"{code} against a on {code}, seed 1")
-    assert (seen["run"]["images"], seen["list"]["images"], seen["run"]["scripts"]) == (0, 0, 12 + 4)
+    assert (seen["run"]["images"], seen["list"]["images"], seen["run"]["scripts"]) == (0, 0, 12 + 3)
     assert seen["list"]["groups"][0] == f"{code}, a"

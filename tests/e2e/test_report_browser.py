@@ -46,6 +46,12 @@ frame.onload = async () => {
   const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement, seen = {};
   const find = (id) => page.getElementById(id);
   const count = (selector) => page.querySelectorAll(selector).length;
+  const series = (id) => [...page.querySelectorAll(`#${id} .series`)];
+  const marks = (id) => series(id).reduce((sum, each) => sum + Number(each.dataset.marks), 0);
+  const press = (id, key) => {
+    find(id).focus();
+    find(id).dispatchEvent(new view.KeyboardEvent("keydown", {key, bubbles: true}));
+  };
   const rest = () => new Promise((done) => setTimeout(done, 300));
   const enter = (id, value, kind) => {
     find(id).value = value;
@@ -59,13 +65,13 @@ frame.onload = async () => {
     first: page.querySelector("#picks tbody tr")?.innerText,
     facts: [...find("fact").options].map((each) => each.value),
     participants: count("#picks tbody tr"),
-    points: count("#map .scatterlayer .point"),
-    bars: count("#evidence .point"),
-    curves: count("#backdoor-curve .scatterlayer .trace"),
-    grid: count("#grid image"),
-    frames: count("#grid .shapelayer path"),
+    points: marks("map"),
+    bars: marks("evidence"),
+    curves: count("#backdoor-curve .series"),
+    grid: marks("grid"),
+    frames: count("#grid .overlay path"),
     links: count("svg a"),
-    hovers: count(".hoverlayer .hovertext"),
+    tip: find("tip").matches(":popover-open") && find("tip").textContent,
     scripts: page.scripts.length,
     images: page.images.length,
     address: view.location.hash,
@@ -120,7 +126,8 @@ def test_controls_change_what_is_shown(tmp_path: Path, two_runs: list[RunFolder]
     )
     start = seen["start"]
     assert (start["run"], start["round"], start["ready"]) == ("snowball", "20 of 20", "yes")
-    assert (start["points"], start["bars"], start["participants"], start["curves"], start["grid"]) == (50, 50, 50, 2, 1)
+    assert (start["points"], start["bars"], start["participants"]) == (50, 50, 50)
+    assert (start["curves"], start["grid"]) == (2, 1000)
     assert (start["requests"], start["frames"]) == ([], 1)
     assert seen["slid"]["words"].startswith("30 of 50 elected, among them 1 of 10 infected.")
     assert seen["slid"]["first"].split("\t")[:3] == ["seated first", "client-005", "◆ infected"]
@@ -130,6 +137,24 @@ def test_controls_change_what_is_shown(tmp_path: Path, two_runs: list[RunFolder]
     assert seen["fedavg"]["words"].startswith("50 of 50 elected, among them 10 of 10 infected.")
     assert (start["theme"], seen["toggled"]["theme"]) == ("light", "dark")
     assert start["paper"] != seen["toggled"]["paper"]
+
+
+def test_marks_are_pointed_at_and_reached_with_keys(tmp_path: Path, two_runs: list[RunFolder]) -> None:
+    steps = """const grid = find("grid"), {left, top, width, height} = grid.getBoundingClientRect();
+        const at = {clientX: left + 0.3 * width, clientY: top + 0.5 * height};
+        const point = (kind) => grid.dispatchEvent(new view.PointerEvent(kind, at));
+        point("pointermove"); seen.over = look().tip;
+        point("click"); await rest(); seen.clicked = look().round;
+        point("pointerleave"); seen.away = look().tip;
+        for (const key of ["Home", "ArrowDown", "ArrowRight"]) press("backdoor-curve", key);
+        seen.curve = look().tip; press("backdoor-curve", "Escape"); seen.escaped = look().tip;
+        press("grid", "Home"); press("grid", "Enter"); await rest(); seen.entered = look().round;"""
+    seen = watch(tmp_path, two_runs, steps)
+    assert re.fullmatch(r"Round 6, client-\d+: benign, elected", seen["over"])
+    assert seen["clicked"] == "6 of 20"
+    assert re.fullmatch(r"snowball, round 2: [\d.]+%", seen["curve"])
+    assert (seen["away"], seen["escaped"]) == (False, False)
+    assert seen["entered"] == "2 of 20"  # the first round that elected an infected update
 
 
 def test_an_address_names_a_view_on_a_phone(tmp_path: Path, two_runs: list[RunFolder]) -> None:
@@ -149,11 +174,13 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
         "facts": {hostile: [1.0] * 50, "__proto__": [2.0] * 50},
     }
     run = make_run(tmp_path / hostile.replace("/", "_"), "fedavg", rounds=1, **changes)
-    steps = """const spots = {map: {curveNumber: 3, pointNumber: 0}, "main-curve": {curveNumber: 0, pointNumber: 0}};
-        for (const [id, spot] of Object.entries(spots)) view.Plotly.Fx.hover(id, [spot]);
-        await rest(); seen.page = look();"""
-    seen = watch(tmp_path, [run], steps)["page"]
-    assert (seen["scripts"], seen["images"], seen["hovers"], seen["links"]) == (5, 0, 2, 0)
+    steps = """press("map", "End"); await rest(); seen.page = look();
+        press("main-curve", "End"); await rest(); seen.curve = look().tip;"""
+    both = watch(tmp_path, [run], steps)
+    seen = both["page"]
+    assert (seen["scripts"], seen["images"], seen["links"]) == (4, 0, 0)
+    assert seen["tip"].startswith(hostile)
+    assert both["curve"].startswith(run.path.name)
     assert (seen["round"], seen["points"], seen["bars"]) == ("1 of 1", 50, 50)
     assert hostile in seen["facts"]
     assert hostile in seen["first"]
@@ -195,7 +222,7 @@ def test_runs_with_little_to_show(tmp_path: Path) -> None:
         }""",
     )
     assert seen["clean"]["words"].startswith("30 of 50 elected; none was infected.")
-    assert (seen["clean"]["points"], seen["clean"]["bars"], seen["clean"]["grid"]) == (50, 50, 1)
+    assert (seen["clean"]["points"], seen["clean"]["bars"], seen["clean"]["grid"]) == (50, 50, 100)
     assert (seen["bare"]["round"], seen["bare"]["points"], seen["bare"]["bars"]) == ("1 of 1", 0, 0)
     assert (seen["empty"]["words"], seen["empty"]["participants"]) == ("This run has no round to show yet.", 0)
 
@@ -234,18 +261,15 @@ def test_the_curves_are_on_the_first_screen(tmp_path: Path, two_runs: list[RunFo
 
 def test_a_defense_has_one_colour_whatever_is_beside_it(tmp_path: Path, two_runs: list[RunFolder]) -> None:
     again = make_run(tmp_path / "again", "snowball", rounds=3)
-    steps = """seen.lines = find("backdoor-curve").data.map(({name, line, mode, marker}) =>
-          [name, line.color, line.dash, mode === "lines" ? "" : marker.symbol]);
+    steps = """seen.lines = [...page.querySelectorAll("#backdoor-curve .series")].map((each) =>
+          [view.getComputedStyle(each).stroke, each.firstChild.getAttribute("stroke-dasharray"), each.children.length]);
         const legend = [...page.querySelectorAll("#run-key svg")];
         seen.key = legend.map((each) => view.getComputedStyle(each).stroke);"""
     one, other = (watch(tmp_path, runs, steps) for runs in (two_runs, [again, *two_runs]))
-    assert one["lines"] == [["fedavg", "#2b2f36", "dash", ""], ["snowball", "#009e73", "solid", ""]]
-    assert other["lines"] == [
-        ["again", "#009e73", "solid", ""],
-        one["lines"][0],
-        ["snowball", "#009e73", "solid", "square"],
-    ]
-    assert one["key"] == ["rgb(43, 47, 54)", "rgb(0, 158, 115)"]
+    charcoal, green = "rgb(43, 47, 54)", "rgb(0, 158, 115)"
+    assert one["lines"] == [[charcoal, "6 4", 1], [green, "", 1]]
+    assert other["lines"] == [[green, "", 1], one["lines"][0], [green, "", 2]]  # marks tell the second from the first
+    assert one["key"] == [charcoal, green]
 
 
 CLIENTS = """const clients = () => ({

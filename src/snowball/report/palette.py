@@ -60,6 +60,16 @@ LOOKS = {
     "norm-clip": Look("brown", "dashdot"),
     "weak-dp": Look("olive", "dashdot"),
     "deepsight": Look("sky", "dashdot"),
+    "alignins": Look("ochre", "longdash"),
+    "multi-metrics": Look("indigo", "longdash"),
+    "signguard": Look("magenta", "longdash"),
+    "centered-clipping": Look("brown", "longdash"),
+    "caf": Look("olive", "longdash"),
+    "freqfed": Look("charcoal", "dashdot"),
+    "mesas": Look("grey", "dashdot"),
+    "lfighter": Look("charcoal", "longdash"),
+    "rflbat": Look("grey", "longdash"),
+    "roseagg": Look("charcoal", "dot"),
     "intersection": Look("purple", "longdash"),
 }
 """The look of each defense of the package. Only Snowball is green, and only its line is solid."""

@@ -23,5 +23,5 @@ def test_the_largest_records_of_finished_runs_are_reported_on(tmp_path: Path) ->
     assert found["runs"] == 2
     both = sum(file.stat().st_size for seed in (2, 3) for file in tmp_path.glob(f"*-snowball-{seed}-*/rounds.jsonl"))
     assert found["records_mb"] * 1e6 == both
-    assert found["page_mb"] > 1  # plotly is in it
+    assert 0 < found["page_mb"] < 1
     assert found["seconds"] > 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plotly.offline import get_plotlyjs
 
 from snowball.errors import RunError
 from snowball.records.run import RunFolder
@@ -46,14 +45,12 @@ def test_the_page_needs_nothing_but_itself(two_runs: list[RunFolder], tmp_path: 
     assert "default-src 'none'" in page
 
 
-def test_the_library_is_packed_and_the_policy_starts_nothing_else(two_runs: list[RunFolder], tmp_path: Path) -> None:
+def test_the_policy_starts_the_pages_own_script_alone(two_runs: list[RunFolder], tmp_path: Path) -> None:
     page = render(two_runs, tmp_path / "report.html")
-    assert unpacked(page, "library") == get_plotlyjs()
-    assert get_plotlyjs() not in page
     policy = page.split('Content-Security-Policy" content="')[1].split('"')[0]
     allowed = policy.split("script-src ")[1].split()
     (script,) = re.findall("<script>(.*?)</script>", page, re.DOTALL)
-    assert allowed == [hash_script(script), hash_script(get_plotlyjs())]
+    assert allowed == [hash_script(script)]
 
 
 def test_a_run_is_small(two_runs: list[RunFolder]) -> None:
@@ -70,7 +67,7 @@ def test_names_cannot_become_code(make_run: Make, tmp_path: Path) -> None:
     run = RunFolder(run.path, {"settings": {"defense": HOSTILE}})
     page = render([run], tmp_path / "report.html")
     outline = Outline(page)
-    assert len(outline.scripts) == 5
+    assert len(outline.scripts) == 4
     assert not [tag for tag, attributes in outline.tags if tag == "img" or "onerror" in attributes]
     assert "\u2028" not in outline.scripts[0]
     data = json.loads(unpacked(page, "block-0"))
@@ -248,7 +245,7 @@ def test_records_of_wrong_types_break_nothing(tmp_path: Path, odd: Any) -> None:
     ]
     runs = [RunFolder.create(tmp_path / f"{number}", {"settings": {}, **each}) for number, each in enumerate(records)]
     outline = Outline(render(runs, tmp_path / "report.html"))
-    assert len(outline.scripts) == len(runs) + 4
+    assert len(outline.scripts) == len(runs) + 3
     assert all(
         (attributes["src"] or "").startswith("data:image/png;") for tag, attributes in outline.tags if tag == "img"
     )
@@ -288,15 +285,15 @@ const fields = {};
 const find = (id) => (fields[id] ??= { setAttribute() {}, replaceChildren() {}, tHead: fake(), tBodies: [fake()] });
 const fake = () => ({ rows: [], replaceChildren(...made) { this.rows = made; } });
 const element = (tag, text) => ({ text, cells: [], append(...made) { this.cells.push(...made); } });
-const percent = String, digits = String, plain = String, colour = String, axis = Object;
-const nothing = () => undefined, opened = new Map(), draw = (place, traces) => Object.assign(place, { traces });
+const percent = String, digits = String, colour = String, axis = Object;
+const nothing = () => undefined, opened = new Map(), draw = (place, figure) => Object.assign(place, figure);
 """
 
 ASKS = """
 opened.set(-1, JSON.parse(require("fs").readFileSync(0, "utf8")));
 chosen.fact = "votes";
 describe(); drawMap(); drawEvidence(); fillPicks();
-const points = find("map").traces.flatMap((trace) => trace.x);
+const points = find("map").series.flatMap(({ points }) => points.map(({ x }) => x));
 const picks = find("picks").tBodies[0].rows.map((row) => row.cells.map((cell) => cell.text));
 const [words, led] = ["round-words", "lead"].map((id) => find(id).textContent);
 console.log(JSON.stringify({ words, led, points, picks, fate: fate(record(), 1) }));

@@ -32,20 +32,15 @@ def write_page(
     styles: Sequence[str],
     scripts: Sequence[str],
     data: Any,
-    library: str = "",
     **values: Any,
 ) -> None:
-    """Write a page, to the standard output if the path is `-`; everything except styles and scripts is escaped.
-
-    A library is a script that is packed into the page; one of the other scripts unpacks and starts it.
-    """
+    """Write a page, to the standard output if the path is `-`; everything except styles and scripts is escaped."""
     text = compile_template(template).render(
         values,
         data=Markup(encode_json(data)),
         style=Markup("\n".join([write_palette_css(), *styles])),
         scripts=list(map(Markup, scripts)),
-        library=pack_library(library),
-        policy=Markup(POLICY + " ".join(map(hash_script, [*scripts, *filter(None, [library])]))),
+        policy=Markup(POLICY + " ".join(map(hash_script, scripts))),
     )
     content = text.encode(errors="backslashreplace")  # names may hold lone surrogates
     if str(path) == STANDARD_OUTPUT:
@@ -59,12 +54,6 @@ def compile_template(template: str) -> Template:
     """Compile a template; a page's own is the same each time."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(template)
-
-
-@lru_cache(maxsize=1)
-def pack_library(library: str) -> str:
-    """Pack a library as `pack_text` does; megabytes take a good part of the time that a page does."""
-    return pack_text(library)
 
 
 def read_asset(name: str) -> str:

@@ -25,7 +25,10 @@ from snowball.report.web.sweep_tables import PaperTable, build_paper_table
 
 SCRIPTS = (
     "unpack.js",
+    "scales.js",
     "plots.js",
+    "drawing.js",
+    "marks.js",
     "curves.js",
     "elections.js",
     "participants.js",
@@ -54,8 +57,6 @@ def write_html(
     entries = build_run_index(folders, faults)
     if not entries:
         raise RunError(f"{path} is not written: there is no run to report on")
-    from plotly.offline import get_plotlyjs  # slow to import, and only this page needs it
-
     indices = {entry.folder.path.resolve(): index for index, entry in enumerate(entries)}
     tables = [table for sweep in sweeps if (table := build_paper_table(sweep, indices))]
     figures = build_figures(sweeps, faults) if figures is None else figures
@@ -67,7 +68,6 @@ def write_html(
         [read_asset("page.css"), read_asset("runs.css"), read_asset("paper.css")],
         [bundle_scripts(*SCRIPTS)],
         {"runs": [entry.plain() for entry in entries], "first": _choose_first(tables)},
-        get_plotlyjs(),
         headline=write_paper_headline(tables, len(drawn), len(rows)) if sweeps else write_headline(rows),
         story=write_paper_prose(tables, sweeps, rows) if sweeps else write_prose(rows),
         tables=tables,

@@ -21,11 +21,15 @@ function offer(places, label, target) {
 
 let explained = null; // what the tip is about
 
+function say(words, box) {
+  find("tip").textContent = words;
+  find("tip").showPopover();
+  placeBeside(find("tip"), box);
+}
+
 function tip(target) {
   explained = target;
-  find("tip").textContent = target.dataset.reason;
-  find("tip").showPopover();
-  placeBeside(find("tip"), target.getBoundingClientRect());
+  say(target.dataset.reason, target.getBoundingClientRect());
 }
 
 function endTip() {

@@ -19,7 +19,7 @@ function pointWords(figure, series, index) {
   const spread = series.spread[index] === null ? "" : ` ± ${inUnit(figure, series.spread[index])}`;
   const lacks = series.missing[index] ? `, ${series.missing[index]} runs are not there` : "";
   const at = figure.x && `, ${figure.x} ${series.x[index]}`;
-  return plain(`${series.name}${at}: ${inUnit(figure, series.y[index])}${spread}${lacks}`);
+  return `${series.name}${at}: ${inUnit(figure, series.y[index])}${spread}${lacks}`;
 }
 
 // The powers of ten that logarithmic bars go from and to, in all panels alike: else their lengths would mean nothing.
@@ -27,7 +27,7 @@ function decades(figure) {
   const series = figure.panels.flatMap((panel) => panel.series);
   const low = Math.floor(Math.log10(Math.min(...series.flatMap(({ y }) => y.filter((value) => value > 0)))) - 0.1);
   const high = Math.log10(Math.max(...series.flatMap(({ y, spread }) => y.map((value, index) => value + spread[index]))));
-  return [low, high + 0.05 * (high - low)];
+  return [10 ** low, 10 ** (high + 0.05 * (high - low))];
 }
 
 // All panels of a figure show the same range, so that they can be compared.
@@ -39,85 +39,80 @@ function sharedRange(figure) {
   return figure.unit === "%" ? [Math.max(low, 0) - (low > 0 ? 0 : 0.02 * high), Math.min(high, 1.02)] : [low, high];
 }
 
-function valueAxis(figure, title) {
-  const range = figure.logarithmic.includes("y") ? { type: "log" } : { range: sharedRange(figure) };
-  return axis({ title, tickformat: figure.unit === "%" ? ".2~%" : "", nticks: 6, ...range });
+function valueAxis(figure, more) {
+  const range = figure.logarithmic.includes("y") ? { log: true } : { range: sharedRange(figure) };
+  return axis({ title: figure.y, unit: figure.unit, ...range, ...more });
 }
 
 function settingAxis(figure, values) {
-  const ticks = [...new Set(values)];
-  const few = ticks.length <= 12;
-  const named = isNamed(ticks);
-  return axis({
-    title: plain(figure.x), showgrid: false, showline: true,
-    ...(named ? { type: "category" } : figure.logarithmic.includes("x") ? { type: "log" } : {}),
-    ...(few ? { tickmode: "array", tickvals: ticks, ticktext: ticks.map(plain) } : {}),
-  });
+  const all = [...new Set(values)], more = { title: figure.x, line: true };
+  if (isNamed(all)) return nameAxis(all, more);
+  const ticks = all.length <= 12 ? { ticks: all.sort((one, other) => one - other).map((at) => ({ at, text: digits(at) })) } : {};
+  return axis({ ...more, grid: false, log: figure.logarithmic.includes("x"), ...ticks });
 }
 
-const hover = (figure, series) => ({ text: series.x.map((_, index) => pointWords(figure, series, index)), hovertemplate: "%{text}<extra></extra>", customdata: series.runs });
-const whiskers = (series, color) => ({ type: "data", array: series.spread.map((each) => each ?? 0), color, thickness: 1.2, width: 3 });
+const markOf = (figure, series, index) => ({ runs: series.runs[index], words: () => pointWords(figure, series, index) });
 
-function lines(figure, panel) {
+function drawLines(figure, panel) {
   const overRounds = figure.kind !== "lines", looks = seriesLooks(figure);
-  const traces = panel.series.map((series) => {
-    const look = looks.get(series.name), bare = overRounds && series.x.length > 1 && !look.marked;
-    return {
-      ...hover(figure, series), x: series.x, y: series.y, mode: bare ? "lines" : "lines+markers",
-      line: stroke(look), marker: marks(look, overRounds ? { maxdisplayed: 8 } : {}), ...(overRounds ? {} : { error_y: whiskers(series, colour(look.tone)) }),
-    };
+  const xs = figure.panels.flatMap((each) => each.series.flatMap((series) => series.x)), names = isNamed(xs) ? [...new Set(xs)] : null;
+  const series = panel.series.map((each) => {
+    const look = looks.get(each.name);
+    const points = each.x.map((x, index) => ({
+      x: names ? names.indexOf(x) : x, y: each.y[index], spread: overRounds ? null : each.spread[index], ...markOf(figure, each, index),
+    }));
+    return { kind: "line", ...look, bare: overRounds && each.x.length > 1 && !look.marked, few: overRounds, points };
   });
-  const xs = figure.panels.flatMap((each) => each.series.flatMap((series) => series.x));
-  return [traces, { xaxis: overRounds ? roundAxis(xs) : settingAxis(figure, xs), yaxis: valueAxis(figure, plain(figure.y)) }];
+  return { series, x: overRounds ? roundAxis(xs) : settingAxis(figure, xs), y: valueAxis(figure) };
 }
 
-function bars(figure, panel) {
-  const [series] = panel.series;
-  const numbers = valueAxis(figure, plain(figure.y));
-  if (numbers.type === "log") Object.assign(numbers, { range: decades(figure), dtick: 1 });
-  const trace = {
-    ...hover(figure, series), type: "bar", orientation: "h", x: series.y, y: series.x.map(plain), textposition: "none",
-    marker: { color: series.x.map((x) => colour(Object.hasOwn(figure.tones, x) ? figure.tones[x] : "plain")), line: { width: 0 } }, error_x: whiskers(series, colour("ink")),
-  };
-  return [[trace], { xaxis: numbers, yaxis: axis({ type: "category", autorange: "reversed", showgrid: false }), bargap: 0.35 }];
+function drawBars(figure, panel) {
+  const [series] = panel.series, range = figure.logarithmic.includes("y") ? decades(figure) : sharedRange(figure);
+  const boxes = series.x.map((x, index) => ({
+    x0: range[0], x1: series.y[index] ?? range[0], y0: index - 0.325, y1: index + 0.325, spread: series.spread[index],
+    fill: colour(Object.hasOwn(figure.tones, x) ? figure.tones[x] : "plain"), ...markOf(figure, series, index),
+  }));
+  const x = axis({ title: figure.y, unit: figure.unit, range, log: figure.logarithmic.includes("y") });
+  return { series: [{ kind: "boxes", boxes }], x, y: nameAxis(series.x, { reversed: true }) };
 }
 
-function heat(figure, panel) {
+const heatTones = ["heat-low", "heat-middle", "heat-high"];
+const maxPaleShare = 0.65; // of the scale: darker cells have light letters
+
+function mixHeat(share) {
+  const [from, to] = share < 0.5 ? [0, 1] : [1, 2], part = Math.min(100, Math.round(200 * (share - from / 2)));
+  return `color-mix(in srgb, ${colour(heatTones[to])} ${part}%, ${colour(heatTones[from])})`;
+}
+
+function drawHeat(figure, panel) {
   const xs = [...new Set(panel.series.flatMap((series) => series.x))];
-  const cell = (series, x, make) => (series.x.includes(x) ? make(series, series.x.indexOf(x)) : null);
-  const table = (make) => panel.series.map((series) => xs.map((x) => cell(series, x, make)));
-  const trace = {
-    type: "heatmap", x: xs.map((x) => plain(x)), y: panel.series.map((series) => plain(series.name)), z: table((series, index) => series.y[index]),
-    text: table((series, index) => inUnit(figure, series.y[index])), texttemplate: "%{text}", textfont: { size: 14 },
-    hovertext: table((series, index) => pointWords(figure, series, index)), hovertemplate: "%{hovertext}<extra></extra>", hoverongaps: false,
-    customdata: table((series, index) => series.runs[index]), xgap: 3, ygap: 3, zmin: 0, zmax: figure.top,
-    colorscale: [[0, colour("heat-low")], [0.5, colour("heat-middle")], [1, colour("heat-high")]],
-    colorbar: { thickness: 12, outlinewidth: 0, nticks: 5, tickformat: figure.unit === "%" ? ".0%" : "", tickfont: { size: 12, color: colour("soft") } },
-  };
-  const sides = { type: "category", showgrid: false };
-  return [[trace], { xaxis: axis({ ...sides, title: plain(figure.x) }), yaxis: axis({ ...sides, title: plain(figure.y) })}];
+  const boxes = panel.series.flatMap((series, row) => series.x.map((x, index) => {
+    const column = xs.indexOf(x), share = series.y[index] / figure.top;
+    return {
+      x0: column - 0.5, x1: column + 0.5, y0: row - 0.5, y1: row + 0.5, fill: mixHeat(share), text: inUnit(figure, series.y[index]),
+      pale: share > maxPaleShare, known: series.y[index] !== null, ...markOf(figure, series, index),
+    };
+  })).filter(({ known }) => known);
+  const x = nameAxis(xs, { title: figure.x }), y = nameAxis(panel.series.map((series) => series.name), { title: figure.y });
+  return { series: [{ kind: "boxes", boxes, gap: [3, 3] }], x, y, scale: { top: figure.top, unit: figure.unit, tones: heatTones } };
 }
 
-function scatter(figure, panel) {
-  const traces = panel.series.map((series) => {
-    const { symbol, tone } = looks[states.indexOf(series.name)];
-    return { ...hover(figure, series), text: series.x.map(() => series.name), type: "scatter", mode: "markers", x: series.x, y: series.y, marker: { symbol, size: 9, color: colour(tone), line: { width: 1.5, color: colour(tone) } } };
+function drawScatter(figure, panel) {
+  const series = panel.series.map((each) => {
+    const { symbol, tone, open } = looks[states.indexOf(each.name)];
+    return { kind: "points", tone, symbol, open, points: each.x.map((x, index) => ({ x, y: each.y[index], runs: each.runs[index], words: () => each.name })) };
   });
-  const bare = (title) => axis({ title, showticklabels: false, nticks: 6 });
-  return [traces, { xaxis: bare(plain(figure.x)), yaxis: bare(plain(figure.y)), margin: { l: 28, r: 12, t: 8, b: 32 } }];
+  return { series, x: axis({ title: figure.x, bare: true }), y: axis({ title: figure.y, bare: true }) };
 }
 
-const kinds = { lines, curves: lines, distances: lines, bars, heat, scatter };
+const kinds = { lines: drawLines, curves: drawLines, distances: drawLines, bars: drawBars, heat: drawHeat, scatter: drawScatter };
 
-function follow(event) {
-  const [point] = event.points;
-  const places = [point.customdata].flat(2).filter((place) => place !== null);
-  const { clientX, clientY } = event.event;
-  if (places.length === 1) location.hash = linkTo(places[0]);
-  else if (places.length) offer(places, "Runs behind this mark", { left: clientX, top: clientY, bottom: clientY });
+function follow(mark, box) {
+  if (mark.runs.length === 1) location.hash = linkTo(mark.runs[0]);
+  else if (mark.runs.length) offer(mark.runs, "Runs behind this mark", box);
 }
 
-function markKey(figure) {
+function listKey(figure) {
   const names = seriesNames(figure);
   if (names.length < 2 || figure.kind === "heat") return [];
   if (figure.kind !== "scatter") return [...seriesLooks(figure)].map(([name, look]) => keyEntry(name, look));
@@ -130,13 +125,10 @@ function markKey(figure) {
 }
 
 function drawFigure(figure, place) {
-  find(`figure-${place}-key`).replaceChildren(...markKey(figure));
+  find(`figure-${place}-key`).replaceChildren(...listKey(figure));
   figure.panels.forEach((panel, index) => {
-    const target = find(`figure-${place}-${index}`);
-    const [traces, extra] = kinds[figure.kind](figure, panel);
     const names = panel.series.map((each) => each.name).filter(Boolean).join(", ");
-    draw(target, traces, extra, [figure.title, panel.title, figure.value, names].filter(Boolean).join("; "));
-    target.removeAllListeners("plotly_click");
-    target.on("plotly_click", follow);
+    const words = [figure.title, panel.title, figure.value, names].filter(Boolean).join("; ");
+    draw(find(`figure-${place}-${index}`), { ...kinds[figure.kind](figure, panel), choose: follow }, words);
   });
 }

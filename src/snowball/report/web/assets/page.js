@@ -54,7 +54,7 @@ function describeCurves() {
 }
 
 let views = 0; // what was asked for later is not drawn over
-let drawnAs = ""; // the look of the figures
+let drawn = 0; // how many of the sweeps' figures
 
 async function drawView() {
   const view = ++views, shown = curvesShown();
@@ -66,14 +66,10 @@ async function drawView() {
 }
 
 async function drawFigures(isWanted) {
-  const look = `${document.documentElement.dataset.theme} ${innerWidth}`;
-  if (look === drawnAs) return;
-  drawnAs = "";
-  for (let place = 0; place < figures.length && isWanted(); place++) {
-    drawFigure(figures[place], place);
+  while (drawn < figures.length && isWanted()) {
+    drawFigure(figures[drawn], drawn++);
     await new Promise((done) => setTimeout(done)); // the page answers in between
   }
-  if (isWanted()) drawnAs = look;
 }
 
 function describeRun() {
@@ -134,8 +130,8 @@ function choose(change) {
   Object.assign(chosen, change);
   drawRound();
   drawMargins();
-  Plotly.relayout("grid", { shapes: [frame()] });
-  Plotly.relayout("rates", { shapes: [marker()] });
+  drawShapes(find("grid"), [aroundRound()]);
+  drawShapes(find("rates"), [atRound()]);
   writeAddress();
 }
 
@@ -186,24 +182,18 @@ function compare(place, isWanted) {
   return drawView();
 }
 
-function redraw() {
-  paint();
-  return drawView();
-}
-
 // Paper is white and narrow, and does not wait.
 function drawForPrint() {
   document.documentElement.dataset.paper = "yes";
   paint();
-  if (isOpen()) drawRun();
-  drawCurves(curvesShown());
-  if (document.body.dataset.view !== "run") figures.forEach(drawFigure);
+  if (document.body.dataset.view !== "run") while (drawn < figures.length) drawFigure(figures[drawn], drawn++);
+  drawAgain();
 }
 
 function drawAfterPrint() {
   delete document.documentElement.dataset.paper;
-  drawnAs = "";
-  return redraw();
+  paint();
+  drawAgain();
 }
 
 function listen() {
@@ -216,10 +206,10 @@ function listen() {
   find("copy").addEventListener("click", copyLink);
   find("theme").addEventListener("click", () => {
     chosen.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    redraw();
+    paint();
     writeAddress();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   addEventListener("beforeprint", drawForPrint);
   addEventListener("afterprint", drawAfterPrint);
   addEventListener("hashchange", () => (isAnchor() ? undefined : show(true)));
@@ -232,7 +222,6 @@ function listen() {
 async function start() {
   history.scrollRestoration = "manual";
   find("round").min = 0;
-  await startLibrary();
   figures = JSON.parse(await unpack(find("figures")));
   if (!many) {
     offerRuns();

@@ -19,13 +19,6 @@ async function unpack(block) {
   return new Response(stream.readable).text();
 }
 
-// The content policy knows the library by its digest and starts no other text.
-async function startLibrary() {
-  const script = element("script", await unpack(find("library")));
-  document.head.append(script);
-  script.remove();
-}
-
 const catalogue = JSON.parse(find("data").textContent);
 const runs = catalogue.runs; // what is known of each run before it is opened
 const opened = new Map(); // rounds and settings of runs, by place
