@@ -110,6 +110,7 @@ bench: setup
 	$(BIN)/snowball bench elections --json > benchmarks/results/bench-elections.json
 	$(BIN)/snowball bench guard --json > benchmarks/results/bench-guard.json
 	$(BIN)/snowball bench training --json > benchmarks/results/bench-training.json
+	$(BIN)/python -m benchmarks.speed.start > benchmarks/results/bench-start.json
 
 $(DOCS)/installed: constraints-docs.txt
 	$(PYTHON) -m venv $(DOCS)

@@ -48,7 +48,7 @@ from snowball.cli import main
 try:
     main()
 finally:
-    heavy = {"torch", "numpy", "pydantic", "sklearn", "plotly", "rich"} & set(sys.modules)
+    heavy = {"torch", "numpy", "pydantic", "sklearn", "rich"} & set(sys.modules)
     assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=False)

@@ -18,7 +18,8 @@ TABLE_CHARS = 180
 """Width of the table that has one row per run."""
 
 COMMAND_ORDER = (
-    "demo", "run", "sweep", "rehearse", "report", "audit", "guard-state", "list", "bench", "doctor", "data", "show",
+    "demo", "run", "sweep", "rehearse", "report", "results", "audit", "guard-state", "list", "bench", "doctor", "data",
+    "show",
 )  # fmt: skip
 
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page that works offline; - prints it.")]

@@ -35,7 +35,6 @@ def run_demo(
 ) -> None:
     """Compare FedAvg, Snowball and Snowball-plus on the shipped sample, in minutes."""
     engine = choose_engine(EngineName.processes)
-    from snowball.report import build_rows, find_runs, write_html
     from snowball.sim.presets import load_experiment
 
     folder = out or Path("runs") / f"demo-{seed}"
@@ -43,6 +42,8 @@ def run_demo(
         typer.echo(f"{defense}: a federation of 100 clients, 20 of them malicious")
         experiment = load_experiment("demo", [f"seed={seed}", f"defense.name={defense}"])
         run_to_end(experiment, folder / defense, engine, True, overwrite)
+    from snowball.report import build_rows, find_runs, write_html
+
     folders = find_runs([folder / defense for defense in DEMO_DEFENSES])
     rows = build_rows(folders)
     show_runs(rows)
@@ -86,7 +87,6 @@ def run_experiment(
         raise SettingError("--resume continues a run and --overwrite replaces it: give only one of them")
     chosen = choose_engine(engine, device, workers, chunk)
     from snowball.records.presets import describe_presets
-    from snowball.report import build_rows, find_runs
     from snowball.sim.presets import load_experiment
     from snowball.trackers import build_trackers
 
@@ -96,6 +96,8 @@ def run_experiment(
     if resume and not holds_run(folder):
         raise RunError(f"there is no run in {folder} to --resume{suggest_folder(folder)}")
     run_to_end(experiment, folder, chosen, resume, overwrite, trackers)
+    from snowball.report import build_rows, find_runs
+
     rows = build_rows(find_runs([folder]))
     show_runs(rows)
     typer.echo(f"The results are in {folder}.")
