@@ -18,6 +18,8 @@ from snowball.updates import Updates
 
 SHAPES = {"conv.weight": (6, 2, 3, 3), "conv.bias": (6,), "wide.weight": (3, 70), "last.weight": (5, 3), "scale": ()}
 ROWS = 7
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+"""Rounding of float32."""
 
 
 def make_updates(shapes: dict[str, tuple[int, ...]] = SHAPES, rows: int = ROWS) -> Updates:
@@ -40,7 +42,8 @@ def test_blocks_cover_every_column_once_and_hold_whole_outputs_or_a_part_of_one(
     monkeypatch.setattr(module, "BLOCK_ELEMENTS", width * ROWS)
     updates = make_updates()
     for name, shape in SHAPES.items():
-        blocks, inputs = list(read_blocks(updates, name)), prod(shape[1:])
+        blocks = [(columns, inside, block.double()) for columns, inside, block in read_blocks(updates, name)]
+        inputs = prod(shape[1:])
         torch.testing.assert_close(torch.cat([block for *_, block in blocks], 1), read_layer(updates, name).flatten(1))
         for columns, inside, block in blocks:
             assert block.shape == (ROWS, columns.stop - columns.start)
@@ -58,16 +61,18 @@ def test_evidence_is_that_of_the_whole_matrix(width: int, monkeypatch: pytest.Mo
     found = gather_evidence(updates, base, None)
     for name in ("conv.weight", "wide.weight"):
         energy = read_layer(updates, name).square().sum(1)
-        torch.testing.assert_close(found.inputs[name], (energy / energy.sum(1, keepdim=True)).sqrt())
-        torch.testing.assert_close(found.layer_lengths[name], read_layer(updates, name).flatten(1).norm(dim=1))
+        torch.testing.assert_close(found.inputs[name], (energy / energy.sum(1, keepdim=True)).sqrt(), **CLOSE)
+        lengths = read_layer(updates, name).flatten(1).norm(dim=1)
+        torch.testing.assert_close(found.layer_lengths[name], lengths, **CLOSE)
     assert found.leans is not None
     sums = read_layer(updates, "last.weight").sum(2)
-    torch.testing.assert_close(found.leans, torch.nn.functional.normalize(sums - sums.mean(1, keepdim=True), dim=1))
+    leans = torch.nn.functional.normalize(sums - sums.mean(1, keepdim=True), dim=1)
+    torch.testing.assert_close(found.leans, leans, **CLOSE)
     rows = updates.values.double()
-    torch.testing.assert_close(found.alignment, -torch.cosine_similarity(rows, base.double()[None]))
+    torch.testing.assert_close(found.alignment, -torch.cosine_similarity(rows, base.double()[None]), **CLOSE)
     weights = torch.arange(ROWS).double()
     expected = (weights @ read_layer(updates, "wide.weight").flatten(1)).float()
-    torch.testing.assert_close(combine_rows(updates, "wide.weight", weights), expected)
+    torch.testing.assert_close(combine_rows(updates, "wide.weight", weights), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["hidden", "all", "hidden.weight"])

@@ -66,10 +66,11 @@ def test_falling_and_steep_lengths_have_no_slope_or_one() -> None:
 
 
 def test_large_sites_are_not_clipped_for_being_large() -> None:
-    usual = (0.05 * SIZES.sqrt()).tolist()
-    assert torch.equal(compute_length_factors(make_updates(usual), SIZES > 0), torch.ones(8, dtype=torch.float64))
+    usual = 0.05 * SIZES.sqrt()
+    everyone = SIZES > 0
+    assert torch.equal(compute_length_factors(usual, SIZES, everyone), torch.ones(8, dtype=torch.float64))
     usual[3] *= 10
-    factors = compute_length_factors(make_updates(usual), SIZES > 0)
+    factors = compute_length_factors(usual, SIZES, everyone)
     assert float(factors[3]) == pytest.approx(LENGTH_SLACK / 10, rel=0.02)
     assert (factors[[0, 1, 2, 4, 5, 6, 7]] > 0.99).all()
 

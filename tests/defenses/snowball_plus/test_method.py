@@ -65,7 +65,9 @@ def average_few_plainly(updates: Updates, verdict: Verdict) -> Tensor:
     assert verdict.state is not None
     traits = read_traits(verdict.state["clients"], updates.clients)
     weights = (updates.examples * weigh_clients(traits) * verdict.elected).numpy()
-    rows = updates.values.double().numpy() * compute_length_factors(updates, verdict.elected).numpy()[:, None]
+    rows = updates.values.double()
+    factors = compute_length_factors(rows.norm(dim=1), updates.examples, verdict.elected)
+    rows = (rows * factors[:, None]).numpy()
     return torch.tensor(np.average(rows, axis=0, weights=weights)).float()
 
 

@@ -6,11 +6,18 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from snowball.defenses.ops import compute_cosines
-from snowball.updates import BLOCK_ELEMENTS, Layout, Updates, centre_products
+from snowball.updates import Layout, Updates, centre_products
+
+BLOCK_ELEMENTS = 1 << 19
+"""Elements to compare at a time: 2 MiB in float32, which fits a cache."""
+
+LONG_BLOCK_ROWS = 128
+"""Blocks of more rows keep the width of blocks of this many, since short pieces of rows take longer to read."""
 
 MIN_CLASSES = 4
 """With fewer outputs, it means nothing that many lean to one class: with two classes, half of all lean to each."""
@@ -30,6 +37,18 @@ MAX_POSITIONS = 64
 
 ROUNDING = 1e-12
 """Share of a row's energy below which its energy about the mean is only rounding."""
+
+STRIPS = 5
+"""The most strips of rows in which products are computed."""
+
+MIN_STRIP = 64
+"""The least rows in such a strip; those of few rows take as long as the whole."""
+
+USUAL_EXPONENT = 20
+"""Rows whose lengths are within 2 to the power of this, or of minus this, are compared as they are."""
+
+MAX_EXPONENT = 126
+"""Powers of two up to this one are normal numbers in float32, and so are their inverses."""
 
 SMALLEST_LENGTH = 1e-30
 """The least length whose logarithm is taken; shorter ones are raised to it."""
@@ -97,9 +116,9 @@ def find_hidden_layers(layout: Layout) -> tuple[str, ...]:
 
 
 def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | None) -> Evidence:
-    """Gather the evidence of a round: read every column once, and the last layer once more, class by class."""
+    """Gather the evidence of a round: read every column once, and the last layer once more, for those who lean."""
     layout, rows, hidden = updates.layout, len(updates), find_hidden_layers(updates.layout)
-    placed = find_placed_layer(layout)
+    placed, last = find_placed_layer(layout), layout.weights[-1]
     at_positions = torch.zeros(placed.positions if placed else 0, rows, rows, dtype=torch.float64)
     directions = recalled.directions if recalled else {}
     products = {name: torch.zeros(rows, rows, dtype=torch.float64) for name in layout.weights}
@@ -107,65 +126,83 @@ def gather_evidence(updates: Updates, base: Tensor | None, recalled: Recalled | 
         name: torch.zeros(rows, fan_in(layout, name), dtype=torch.float64)
         for name in {*hidden, *([placed.layer] if placed else [])}
     }
-    sums = torch.zeros(rows, count_classes(layout), dtype=torch.float64)
+    moments = Moments.start(rows, count_classes(layout), max(1, fan_in(layout, last)))
+    other_squares = torch.zeros(rows, dtype=torch.float64)
     along_recalled = {name: torch.zeros(rows, dtype=torch.float64) for name in directions}
-    along_base = torch.zeros(rows, dtype=torch.float64)
+    along_base, base_square = torch.zeros(rows, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for name in layout.names:
         here = placed if placed and name == placed.layer else None
         for columns, inside, block in read_blocks(updates, name, here.cells if here else 1):
-            if base is not None:
-                along_base += block @ base[columns].double()
+            model = None if base is None else base[columns].to(block.dtype)
+            if model is not None:
+                along_base += block @ model
+                base_square += model.double().square().sum()
             if here:
                 add_position_products(at_positions, block, here)
             elif name in products:
-                products[name].addmm_(block, block.T)
+                add_products(products[name], block)
+            else:
+                other_squares += torch.linalg.vector_norm(block, dim=1).double().square()
             if name in directions:
-                along_recalled[name] += block @ directions[name][inside].double()
-            if name == layout.weights[-1]:
-                add_sums(sums, block, inside.start, fan_in(layout, name))
+                along_recalled[name] += block @ directions[name][inside].to(block.dtype)
             if name in energy:
                 add_energy(energy[name], block, inside.start)
+            if name == last:
+                moments.add(block, model, inside.start)
+    at_positions = mirror_triangle(at_positions)
+    products = {name: mirror_triangle(each) for name, each in products.items()}
     if placed:
         products[placed.layer] = at_positions.sum(0)
-    lengths = updates.squared_norms.sqrt()
+    layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
+    lengths = sum((each.square() for each in layer_lengths.values()), other_squares).sqrt()
     views = {**{name: (name,) for name in layout.weights}, HIDDEN: hidden, ALL: layout.weights}
     shares = {name: share_energy(energy[name]) for name in hidden}
     if placed:
         shares[POSITIONS] = share_energy(add_up_positions(energy[placed.layer], placed))
-    leans = measure_leans(sums)
-    looks, fits = (None, None) if leans is None else compare_looks(updates, find_leaning(leans), base)
-    layer_lengths = {name: each.diagonal().clamp(min=0).sqrt() for name, each in products.items()}
+    leans, units = measure_leans(moments.sums), choose_units(updates)
     return Evidence(
-        lengths,
-        layer_lengths,
+        lengths * units,
+        {name: each * units for name, each in layer_lengths.items()},
         {view: compare_directions(layout, products, names) for view, names in views.items()},
         shares,
         compare_at_positions(at_positions, layer_lengths[placed.layer]) if placed else None,
         leans,
-        looks,
-        fits,
-        measure_alignment(along_base, lengths, base),
+        None if leans is None else compare_looks(updates, find_leaning(leans), moments),
+        None if leans is None or base is None else moments.compare_with_model(),
+        None if base is None or not base_square else -divide_or_zero(along_base, lengths * base_square.sqrt()),
         {name: divide_or_zero(along, layer_lengths[name]) for name, along in along_recalled.items()},
         {name: shares[name] @ each for name, each in (recalled.inputs if recalled else {}).items()},
     )
 
 
-def read_blocks(updates: Updates, name: str, unit: int = 1) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield a layer in blocks of columns: their indices in the model and in the layer, and the (n, w) rows in float64.
+def choose_units(updates: Updates) -> Tensor:
+    """Return the (n,) powers of two that rows are divided by, so that their products fit the range of float32.
 
-    A block holds whole outputs, or a part of a single output that is too wide: a multiple of `unit`, which divides the
-    number of inputs.
+    A row of usual length has 1. A layer of a row that is 1e-18 times as long as the row counts as zero.
     """
-    first, last = updates.layout.columns[name].start, updates.layout.columns[name].stop
-    inputs = max(1, fan_in(updates.layout, name))
-    most = max(1, BLOCK_ELEMENTS // len(updates) // unit) * unit
-    width = most - most % inputs or inputs
-    for output in range(first, last, width):
-        end = min(output + width, last)
-        for start in range(output, end, most):
-            columns = slice(start, min(start + most, end))
-            block = updates.read_columns(columns).double()
-            yield columns, slice(columns.start - first, columns.stop - first), block
+    _, exponents = np.frexp(updates.rough_norms.numpy())
+    far = np.abs(exponents) > USUAL_EXPONENT
+    return torch.from_numpy(np.ldexp(1.0, np.where(far, exponents.clip(-MAX_EXPONENT, MAX_EXPONENT), 0)))
+
+
+def read_blocks(updates: Updates, name: str, unit: int = 1) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield a layer in blocks of columns: their indices in the model and in the layer, and the (n, w) rows.
+
+    The rows are in float64 if they were sent so, in float32 otherwise, and divided by `choose_units`. A block holds
+    whole outputs, or a part of a single output that is too wide: a multiple of `unit`, which divides the number of
+    inputs. Its memory is used again for the next.
+    """
+    own, inputs = updates.layout.columns[name], max(1, fan_in(updates.layout, name))
+    most = max(1, BLOCK_ELEMENTS // min(len(updates), LONG_BLOCK_ROWS) // unit) * unit
+    width = most - most % inputs
+    parts = [own] if width else [slice(start, start + inputs) for start in range(own.start, own.stop, inputs)]
+    dtype, units = torch.promote_types(updates.dtype, torch.float32), choose_units(updates)
+    scale = None if bool((units == 1).all()) else (1 / units).to(dtype)[:, None]
+    for part in parts:
+        for columns, block in updates.read_blocks(part, width or most, dtype):
+            if scale is not None:
+                block *= scale
+            yield columns, slice(columns.start - own.start, columns.stop - own.start), block
 
 
 def fan_in(layout: Layout, name: str) -> int:
@@ -212,15 +249,26 @@ def find_placed_layer(layout: Layout) -> PlacedLayer | None:
     return None
 
 
+def add_products(total: Tensor, block: Tensor) -> None:
+    """Add the inner products of (n, w) rows to the upper triangle of (n, n) sums.
+
+    They are computed in strips from the diagonal on: of many rows, three fifths of the whole matrix.
+    """
+    height = max(MIN_STRIP, -(-len(block) // STRIPS))
+    for start in range(0, len(block), height):
+        total[start : start + height, start:] += block[start : start + height] @ block[start:].T
+
+
+def mirror_triangle(upper: Tensor) -> Tensor:
+    """Return the symmetric (..., n, n) matrices with these upper triangles."""
+    return upper.triu() + upper.triu(1).mT
+
+
 def add_position_products(products: Tensor, block: Tensor, placed: PlacedLayer) -> None:
     """Add the inner products of a block of the placed layer's columns to those at their positions."""
-    rows = block.view(len(block), -1, placed.cells).transpose(1, 2).contiguous()  # products of strided rows are slow
-    by_cell = rows.transpose(0, 1)  # (cells, n, w)
-    if placed.span == 1:
-        products.baddbmm_(by_cell, by_cell.transpose(1, 2))
-        return
-    for total, cells in zip(products, torch.split(by_cell, placed.span), strict=True):
-        total += (cells @ cells.transpose(1, 2)).sum(0)
+    rows = block.view(len(block), -1, placed.cells).transpose(1, 2).contiguous()  # (n, cells, w)
+    for total, cells in zip(products, torch.split(rows, placed.span, dim=1), strict=True):
+        add_products(total, cells.flatten(1))
 
 
 def add_up_positions(energy: Tensor, placed: PlacedLayer) -> Tensor:
@@ -238,16 +286,9 @@ def compare_at_positions(products: Tensor, lengths: Tensor) -> Tensor:
 def add_energy(energy: Tensor, block: Tensor, start: int) -> None:
     """Add the squares of a block of a layer's columns to the energy of their inputs."""
     rows, inputs = energy.shape
-    if block.shape[1] < inputs:
-        energy[:, start % inputs :][:, : block.shape[1]] += block.square()
-    else:
-        energy += block.view(rows, -1, inputs).square().sum(1)
-
-
-def add_sums(sums: Tensor, block: Tensor, start: int, inputs: int) -> None:
-    """Add the sums of a block of a layer's columns to the sums of their outputs."""
-    parts = block.view(len(block), -1, min(inputs, block.shape[1])).sum(2)
-    sums[:, start // inputs :][:, : parts.shape[1]] += parts
+    width = min(inputs, block.shape[1])
+    parts = block.view(rows, -1, width).numpy()
+    energy[:, start % inputs :][:, :width] += torch.from_numpy(np.einsum("now,now->nw", parts, parts))
 
 
 def share_energy(energy: Tensor) -> Tensor:
@@ -282,64 +323,102 @@ def find_leaning(leans: Tensor) -> Tensor:
     return leans.gt(leans.shape[1] ** -0.5)
 
 
-def read_classes(updates: Updates) -> Iterator[tuple[slice, slice]]:
-    """Yield a few classes of the last weight layer at a time: their indices, and their columns in the model."""
-    name, classes = updates.layout.weights[-1], count_classes(updates.layout)
-    start, width = updates.layout.columns[name].start, max(1, fan_in(updates.layout, name))
-    most = max(1, BLOCK_ELEMENTS // (len(updates) * width))
-    for first in range(0, classes, most):
-        last = min(first + most, classes)
-        yield slice(first, last), slice(start + first * width, start + last * width)
+@dataclass(eq=False)
+class Moments:
+    """The weights of each class, an output of the last layer, added up over its inputs.
 
+    Everything but the sums is about the mean of a class's weights, since the mean says how far the class is raised, not
+    on which features.
 
-def compare_looks(updates: Updates, leaning: Tensor, base: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Compare the weights that raise each class with those of others that raise it, and with the model's.
-
-    Both results are (n, classes) cosines of weights about their mean, since the mean says how far the class is raised,
-    not on which features. The first are means over the others, and NaN for rows that do not raise the class; the second
-    are None without a model.
+    Attributes:
+        inputs: the number of weights per class.
+        sums: (n, classes) sums of each row's weights.
+        squares: (n, classes) their squares about their mean.
+        products: (n, classes) their products with the model's.
+        model_sums: (classes,) sums of the model's weights.
+        model_squares: (classes,) their squares about their mean.
     """
-    looks = torch.full(leaning.shape, torch.nan, dtype=torch.float64)
-    fits = None if base is None else torch.zeros_like(looks)
-    for classes, columns in read_classes(updates):
-        inside = leaning[:, classes].T  # (classes, n)
-        rows = updates.read_columns(columns).double()
-        weights = rows.view(len(rows), len(inside), -1).transpose(0, 1)  # (classes, n, inputs)
-        lengths = measure_spread(weights)
-        raised = torch.where(inside & (lengths > 0), 1 / lengths.where(lengths > 0, 1), 0)
-        total = centre_rows(raised[:, None] @ weights)[:, 0]  # (classes, inputs) the sum of unit weights
-        others = inside.sum(1, keepdim=True) - 1
-        alike = divide_or_zero(multiply_rows(weights, total), lengths) - (lengths > 0).double()
-        looks[:, classes] = (alike / others.clamp(min=1)).where(inside & (others > 0), torch.nan).T
-        if base is not None and fits is not None:
-            model = centre_rows(base[columns].double().view(len(inside), -1))
-            along = multiply_rows(weights, divide_or_zero(model, model.norm(dim=1, keepdim=True)))
-            fits[:, classes] = divide_or_zero(along, lengths).T
-    return looks, fits
+
+    inputs: int
+    sums: Tensor
+    squares: Tensor
+    products: Tensor
+    model_sums: Tensor
+    model_squares: Tensor
+
+    @classmethod
+    def start(cls, rows: int, classes: int, inputs: int) -> "Moments":
+        """Return moments of nothing yet."""
+        shapes = ((rows, classes), (rows, classes), (rows, classes), (classes,), (classes,))
+        return cls(inputs, *(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
+
+    def add(self, block: Tensor, model: Tensor | None, start: int) -> None:
+        """Add a block of the last layer's columns, and overwrite it with its weights about their means."""
+        width = min(self.inputs, block.shape[1])
+        weights = block.view(len(block), -1, width)
+        classes, before = slice(start // self.inputs, start // self.inputs + weights.shape[1]), start % self.inputs
+        sums = weights.sum(2)
+        weights -= (sums / width)[:, :, None]
+        self.squares[:, classes] += torch.linalg.vector_norm(weights, dim=2).double().square()
+        if model is not None:
+            known = model.double().view(-1, width)
+            known_sums = known.sum(1)
+            about = known - known_sums[:, None] / width
+            self.products[:, classes] += sum_products(weights, about)
+            self.model_squares[classes] += about.square().sum(1)
+        if before:
+            share = before * width / (before + width)
+            gap = sums / width - self.sums[:, classes] / before  # between the means of two parts of a class
+            self.squares[:, classes] += share * gap.square()
+            if model is not None:
+                known_gap = known_sums / width - self.model_sums[classes] / before
+                self.products[:, classes] += share * gap * known_gap
+                self.model_squares[classes] += share * known_gap.square()
+        self.sums[:, classes] += sums
+        if model is not None:
+            self.model_sums[classes] += known_sums
+
+    @property
+    def lengths(self) -> Tensor:
+        """The (n, classes) lengths of the weights about their mean."""
+        return measure_spread(self.squares, self.sums, self.inputs)
+
+    def compare_with_model(self) -> Tensor:
+        """Return the (n, classes) cosines with the model's weights per class."""
+        model_lengths = measure_spread(self.model_squares, self.model_sums, self.inputs)
+        return divide_or_zero(self.products, self.lengths * model_lengths)
 
 
-def centre_rows(rows: Tensor) -> Tensor:
-    """Return (..., w) rows minus their means."""
-    return rows - rows.mean(-1, keepdim=True)
+def compare_looks(updates: Updates, leaning: Tensor, moments: Moments) -> Tensor:
+    """Compare the weights with which rows raise a class with those of the others that raise it.
+
+    The result are (n, classes) cosines of weights about their mean, on average over the others; NaN for rows that do
+    not raise the class, or alone.
+    """
+    name, lengths, means = updates.layout.weights[-1], moments.lengths, moments.sums / moments.inputs
+    told = leaning & (lengths > 0)
+    alike = -told.double()  # without a row's cosine with itself
+    for _, inside, block in read_blocks(updates, name):
+        width = min(moments.inputs, block.shape[1])
+        first, count = inside.start // moments.inputs, block.shape[1] // width
+        rows, classes = told[:, first : first + count].nonzero(as_tuple=True)
+        own = (rows, first + classes)
+        weights = block.view(-1, width).index_select(0, rows * count + classes)
+        weights = weights.sub_(means[own].to(block.dtype)[:, None]).div_(lengths[own].to(block.dtype)[:, None])
+        total = torch.zeros(count, width, dtype=block.dtype).index_add_(0, classes, weights)
+        alike[own] += (weights * total.index_select(0, classes)).sum(1)
+    others = leaning.sum(0) - 1
+    return (alike / others.clamp(min=1)).where(leaning & (others > 0), torch.nan)
 
 
-def measure_spread(rows: Tensor) -> Tensor:
-    """Return the (...,) lengths of (..., w) rows about their means, without copying them; rounding counts as zero."""
-    squares, means = rows.square().sum(-1), rows.mean(-1)
-    rest = squares - rows.shape[-1] * means.square()
-    return rest.where(rest > ROUNDING * squares, 0).sqrt()
+def measure_spread(squares: Tensor, sums: Tensor, count: int) -> Tensor:
+    """Return the lengths of `count` numbers each about their mean, from their squares about it; rounding is zero."""
+    return squares.where(squares > ROUNDING * (squares + sums.square() / count), 0).sqrt()
 
 
-def multiply_rows(rows: Tensor, others: Tensor) -> Tensor:
-    """Return the (k, n) inner products of (k, n, w) rows with (k, w) others."""
-    return (rows @ others[:, :, None])[:, :, 0]
-
-
-def measure_alignment(along: Tensor, lengths: Tensor, base: Tensor | None) -> Tensor | None:
-    """Return minus the (n,) cosines with the global model; None if there is no model, or it is zero."""
-    if base is None or not base.any():
-        return None
-    return -divide_or_zero(along, lengths * base.double().norm())
+def sum_products(weights: Tensor, others: Tensor) -> Tensor:
+    """Return the (n, k) inner products of (n, k, w) weights with (k, w) others."""
+    return torch.from_numpy(np.einsum("nkw,kw->nk", weights.numpy(), others.to(weights.dtype).numpy()))
 
 
 def divide_or_zero(values: Tensor, lengths: Tensor) -> Tensor:

@@ -115,12 +115,11 @@ def remove_size_effect(values: Tensor, sizes: Tensor) -> Tensor:
     return values - slope * sizes
 
 
-def compute_length_factors(updates: Updates, elected: Tensor) -> Tensor:
+def compute_length_factors(lengths: Tensor, examples: Tensor, elected: Tensor) -> Tensor:
     """Return the (n,) factors that clip updates to the length that is usual among the elected of their size."""
-    lengths = updates.squared_norms.sqrt().clamp(min=SMALLEST_LENGTH).log()
-    sizes = updates.examples.double().log()
-    excess = torch.full_like(lengths, 0)
-    about = remove_size_effect(lengths[elected], sizes[elected])
+    logarithms, sizes = lengths.clamp(min=SMALLEST_LENGTH).log(), examples.double().log()
+    excess = torch.full_like(logarithms, 0)
+    about = remove_size_effect(logarithms[elected], sizes[elected])
     excess[elected] = about - about.quantile(0.5)
     return (-(excess - torch.tensor(LENGTH_SLACK).log())).exp().clamp(max=1)
 
@@ -139,7 +138,7 @@ def is_doubtful(updates: Updates, traits: Tensor) -> bool:
     return bool((influential & (recall_strangeness(traits) > TRUSTED_STRANGENESS)).any())
 
 
-def average_few(updates: Updates, elected: Tensor, traits: Tensor) -> tuple[Tensor, Tensor | None]:
+def average_few(updates: Updates, elected: Tensor, traits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
     """Average the elected by examples and trust, none longer than is usual, and return the shares; medians without any.
 
     Nobody is trusted if all who are not accused are nearly strangers.
@@ -148,7 +147,7 @@ def average_few(updates: Updates, elected: Tensor, traits: Tensor) -> tuple[Tens
     if not weights.any():
         return find_medians(updates)
     shares = updates.normalise(updates.examples * weights)
-    return updates.combine(shares * compute_length_factors(updates, elected)), shares
+    return updates.combine(shares * compute_length_factors(lengths, updates.examples, elected)), shares
 
 
 def find_medians(updates: Updates) -> tuple[Tensor, None]:

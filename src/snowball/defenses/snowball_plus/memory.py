@@ -25,6 +25,7 @@ from snowball.defenses.snowball_plus.evidence import (
     POSITIONS,
     Evidence,
     Recalled,
+    choose_units,
     count_classes,
     divide_or_zero,
     fan_in,
@@ -156,4 +157,5 @@ def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidenc
 
 def combine_rows(updates: Updates, name: str, weights: Tensor) -> Tensor:
     """Return the (w,) sum of a layer's rows with (n,) weights."""
-    return torch.cat([(weights @ block).float() for _, _, block in read_blocks(updates, name)])
+    scaled = weights * choose_units(updates)
+    return torch.cat([(scaled.to(block.dtype) @ block).float() for _, _, block in read_blocks(updates, name)])

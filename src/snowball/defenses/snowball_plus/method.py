@@ -102,7 +102,7 @@ class SnowballPlus:
         shares: Tensor | None
         if len(updates) < MIN_ROWS:
             everyone = elect_everyone(updates)
-            delta, shares = average_clipped(updates, everyone, updates.examples)
+            delta, shares = average_clipped(updates, everyone, updates.examples, updates.squared_norms.sqrt())
             return Verdict(delta, everyone, {"shares": shares}, context.state)
         start = perf_counter()
         evidence = gather_evidence(updates, context.base, memory.recalled)
@@ -121,14 +121,17 @@ class SnowballPlus:
             facts |= {"strangeness": recall_strangeness(traits)}
             clarity = float(recall_strangeness(traits).max()) / find_bound(len(updates))
             cautious = not charges and (context.round <= CAUTIOUS_ROUNDS or is_doubtful(updates, traits))
-            delta, shares = find_medians(updates) if cautious else average_few(updates, ~accused, traits)
+            if cautious:
+                delta, shares = find_medians(updates)
+            else:
+                delta, shares = average_few(updates, ~accused, traits, evidence.lengths)
         else:
             clarity = measure_clarity(signals, memory.crowds)
             record = None if charges or "crowd" in self.without else memory.crowds
             trust = weigh_by_crowds(evidence, record, context.round, memory.charges > 0)
             leads = None if charges or "position" in self.without else memory.positions
             trust = trust * weigh_by_positions(evidence, signals.positions, leads, context.round)
-            delta, shares = average_clipped(updates, ~accused, updates.examples * trust)
+            delta, shares = average_clipped(updates, ~accused, updates.examples * trust, evidence.lengths)
         facts |= {} if shares is None else {"shares": shares}
         facts |= {"clarity": max(1.0, clarity) if charges else min(clarity, MAX_UNCHARGED_CLARITY)}
         return Verdict(delta, ~accused, facts, write_memory(memory, context, self.remember), accused)
@@ -219,9 +222,8 @@ def describe_round(charges: Sequence[Charge], judgement: Judgement | None) -> di
     return facts
 
 
-def average_clipped(updates: Updates, elected: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def average_clipped(updates: Updates, elected: Tensor, weights: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Average the elected with these (n,) weights, none longer than their median length; also return the shares."""
-    lengths = updates.squared_norms.sqrt()
     factors = compute_clip_factors(lengths, float(lengths[elected].quantile(0.5)))
     shares = updates.normalise(weights.double() * elected)
     return updates.combine(shares * factors), shares
