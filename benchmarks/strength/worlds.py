@@ -4,6 +4,7 @@ A world is a preset at a size that two cores can handle; a cell is a world and a
 settings in every world: none is tuned to one of them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -56,6 +57,9 @@ ATTACK_COSTS = {
     "evade-all": 1.35,
 }
 """Factor by which attacks whose clients train more than once lengthen a round, measured on MNIST with 30 %."""
+
+COMMA_OUTSIDE_LISTS = re.compile(r",(?![^\[]*\])")
+"""What separates the settings of a defense, some of which are lists."""
 
 USUAL_RATIO = 0.3
 """The poison ratio of Ideal's runs. It has no effect on them, so they are shared."""
@@ -257,7 +261,7 @@ def open_preset(name: str) -> Preset:
 def parse_defense(text: str) -> Settings:
     """Parse a defense such as `krum` or `krum:tolerate=0.2,variant=published`; other settings keep their defaults."""
     name, _, own = text.partition(":")
-    assignments = [f"defense.{each}" for each in own.split(",") if each]
+    assignments = [f"defense.{each}" for each in COMMA_OUTSIDE_LISTS.split(own) if each]
     settings: Settings = apply_assignments({"defense": {"name": name}}, assignments, {})["defense"]
     return settings
 

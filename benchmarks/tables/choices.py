@@ -10,6 +10,9 @@ from benchmarks.operators.report import Row, tabulate_rows
 from benchmarks.tables.markdown import format_percent, format_table
 from snowball.rehearsal.verdict import describe_attack
 
+INFECTED_ELECTED = ("infected_elected", "infected_elected_raw")
+"""Counts of infected updates that are elected: as published, and with a faulty copy's scores."""
+
 
 def tabulate_judges() -> str:
     """Tabulate the error rates of the judges."""
@@ -31,6 +34,15 @@ def tabulate_ranking() -> str:
         rows.append([case["data"], str(case["round"]), f"{case['correlation']:.3f}", same, *infected])
     heads = ("data", "round", "rank correlation", "elected by both", "infected by distance", "infected by VAE")
     return format_table(heads, rows)
+
+
+def tabulate_copies() -> str:
+    """Tabulate whom the published top-down election and a faulty copy's elect, in the same rounds."""
+    rows = [
+        [case["round"], f"{case['same']} of {case['elected']}", *(str(case[name]) for name in INFECTED_ELECTED)]
+        for case in read_result("copies")["rounds"]
+    ]
+    return format_table(("round", "elected by both", "infected, as published", "infected, the copy's scores"), rows)
 
 
 def tabulate_texts() -> str:

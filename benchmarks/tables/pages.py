@@ -34,8 +34,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "guard": speed.tabulate_guard,
     "training": speed.tabulate_training,
     "round": speed.tabulate_round,
+    "start": speed.tabulate_start,
     "judges": choices.tabulate_judges,
     "ranking": choices.tabulate_ranking,
+    "copies": choices.tabulate_copies,
     "latent": choices.tabulate_latent,
     "seats": choices.tabulate_seats,
     "floors": choices.tabulate_floors,
@@ -58,6 +60,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "strength not learned": strength.tabulate_unlearned,
     "strength clean": strength.tabulate_clean,
     "ablation": strength.tabulate_ablation,
+    "ablation clean": strength.tabulate_clean_ablation,
     "ballots": strength.tabulate_ballots,
     "traces": strength.tabulate_traces,
 }

@@ -20,8 +20,9 @@ def tabulate_elections() -> str:
 
 
 def tabulate_guard() -> str:
-    """Tabulate a guard's round beside plain means, and its parts."""
-    cases = read_result("bench-guard")["cases"]
+    """Tabulate a guard's round beside plain means, and its parts; then elections beside a float32 Gram matrix."""
+    measured = read_result("bench-guard")["cases"]
+    cases = [case for case in measured if "times_plain" in case]
     keys = ("seconds", "reference_seconds", "times_plain", "flower_seconds", "times_flower", "guard_mib", "replies_mib")
     rows = [[case["name"], *(format_number(case[key]) for key in keys)] for case in cases]
     heads = ("guard, s", "plain, s", "times", "Flower's, s", "times", "guard adds, MiB", "replies, MiB")
@@ -29,7 +30,24 @@ def tabulate_guard() -> str:
         [name, *(format_percent(case["parts"][name] / case["seconds"]) for case in cases)] for name in cases[0]["parts"]
     ]
     sizes = [case["name"].removeprefix("guard fedavg ") for case in cases]
-    return f"{format_table(('case', *heads), rows)}\n\n{format_table(('part of a guarded round, %', *sizes), parts)}"
+    averages = (
+        f"{format_table(('case', *heads), rows)}\n\n{format_table(('part of a guarded round, %', *sizes), parts)}"
+    )
+    elections = [case for case in measured if "times_both" in case]
+    return f"{averages}\n\n{_tabulate_guarded_elections(elections)}" if elections else averages
+
+
+def _tabulate_guarded_elections(cases: Sequence[Mapping[str, Any]]) -> str:
+    """Tabulate a guard's rounds that elect, and their parts in per cent."""
+    keys = ("seconds", "plain_seconds", "gram_seconds", "times_both", "guard_mib", "replies_mib")
+    names = list(cases[0]["parts"])
+    rows = [
+        [case["name"], *(format_number(case[key]) for key in keys)]
+        + [format_percent(case["parts"][name] / case["seconds"]) for name in names]
+        for case in cases
+    ]
+    heads = ("guard, s", "plain mean, s", "float32 Gram, s", "times both", "guard adds, MiB", "replies, MiB")
+    return format_table(("case", *heads, *(f"{name}, %" for name in names)), rows)
 
 
 def tabulate_training() -> str:
@@ -83,6 +101,14 @@ def _format_share(value: float | None) -> str:
     return "-" if value is None else format_percent(value)
 
 
+def tabulate_start() -> str:
+    """Tabulate what users wait for before the first result, beside an import of torch."""
+    cases = [case for case in read_result("bench-start")["cases"] if "seconds" in case]
+    keys = ("seconds", "reference_seconds", "ratio")
+    rows = [[case["name"], *(format_number(case[key]) for key in keys)] for case in cases]
+    return format_table(("case", "s", "import of torch, s", "ratio"), rows)
+
+
 def tabulate_peers() -> str:
     """Tabulate every defense's time on the server."""
     cases = [case for case in read_result("bench-elections")["cases"] if "times_fedavg" in case]
@@ -133,16 +159,18 @@ def tabulate_report() -> str:
 def tabulate_step() -> str:
     """Tabulate the time of a training step by part."""
     measured = read_result("step")
-    total = sum(measured["microseconds"].values())
+    total, roofline = sum(measured["microseconds"].values()), measured["roofline_microseconds"]
     rows = [
-        [part, format_number(time), format_percent(time / total)] for part, time in measured["microseconds"].items()
+        [part, format_number(time), format_percent(time / total), format_number(roofline.get(part))]
+        for part, time in measured["microseconds"].items()
     ]
     ideal, ready = (format_number(measured[f"{name}_microseconds"]) for name in ("ideal", "preparation"))
     note = (
-        f"All its arithmetic at the peak would take {ideal} of {format_number(total)} µs. "
+        f"All its arithmetic at the peak would take {ideal} of {format_number(total)} µs, and all parts at their "
+        f"roofline {format_number(sum(roofline.values()))}. "
         f"To have its samples ready takes {ready} µs before."
     )
-    return f"{format_table(('part', 'µs', '%'), rows)}\n\n{note}"
+    return f"{format_table(('part', 'µs', '%', 'roofline, µs'), rows)}\n\n{note}"
 
 
 def tabulate_growth() -> str:

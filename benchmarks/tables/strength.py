@@ -61,20 +61,34 @@ def tabulate_clean() -> str:
 
 def tabulate_ablation() -> str:
     """Tabulate the last round's backdoor in attacked federations, with all ballots and without each of them."""
-    runs = read_result("strength-ablation")["runs"]
-    without = dict.fromkeys(run["defense"] for run in runs if run["defense"].startswith(f"{DEFENSE}:"))
-    columns = ("fedavg", "ideal", DEFENSE, *without)
+    heads = {"fedavg": "FedAvg's backdoor", "ideal": "Ideal's", DEFENSE: "all ballots"}
+    return tabulate_variants("backdoor_accuracy", heads)
+
+
+def tabulate_clean_ablation() -> str:
+    """Tabulate the last round's main accuracy where nobody attacks, with all ballots and without some."""
+    return tabulate_variants("main_accuracy", {"fedavg": "FedAvg", "norm-clip": "norm-clip", DEFENSE: "all ballots"})
+
+
+def tabulate_variants(accuracy: str, heads: Mapping[str, str]) -> str:
+    """Tabulate an accuracy of the last round cell by cell: defenses under their heads, then those without ballots.
+
+    Backdoors are those of attacked federations, main accuracies those of clean ones.
+    """
     cells: dict[Cell, dict[str, float]] = {}
-    for run in runs:
-        cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"]] = run["last"]["backdoor_accuracy"]
+    for run in read_result("strength-ablation")["runs"]:
+        if (run["attack"] == CLEAN) == (accuracy == "main_accuracy"):
+            cells.setdefault(Cell(run["world"], run["attack"]), {})[run["defense"]] = run["last"][accuracy]
+    run_names = dict.fromkeys(name for found in cells.values() for name in found)
+    without = {name: name_variant(name) for name in run_names if name.startswith(f"{DEFENSE}:")}
+    columns = {**heads, **without}
     rows = [[*cell, *(format_share(found.get(name)) for name in columns)] for cell, found in cells.items()]
-    heads = (
-        "FedAvg's backdoor",
-        "Ideal's",
-        "all ballots",
-        *(f"no {json.loads(each.partition('=')[2])[0]}" for each in without),
-    )
-    return format_table(("world", "attack", *heads), rows)
+    return format_table(("world", "attack", *columns.values()), rows)
+
+
+def name_variant(defense: str) -> str:
+    """Return the head of a variant's column, such as `no crowd, no position`."""
+    return ", ".join(f"no {ballot}" for ballot in json.loads(defense.partition("=")[2]))
 
 
 def tabulate_ballots() -> str:

@@ -33,6 +33,7 @@ from benchmarks.strength.worlds import (
     list_jobs,
     make_attack,
     make_experiment,
+    parse_defense,
 )
 from snowball.errors import SettingError
 from snowball.records.run import RunFolder
@@ -273,6 +274,14 @@ def test_a_defense_that_is_not_known_is_refused_before_anything_runs(
     assert "did you mean 'snowball'?" in capsys.readouterr().err
     with pytest.raises(SettingError, match=r"defense\.tolerat is not a setting"):
         make_experiment(job("sites-5", "cba", "krum:tolerat=0.2"))
+
+
+def test_a_defense_takes_several_settings_and_lists() -> None:
+    assert parse_defense('snowball-plus:without=["crowd","position"],remember=9') == {
+        "name": "snowball-plus",
+        "without": ["crowd", "position"],
+        "remember": 9,
+    }
 
 
 def test_the_plan_says_how_long_it_takes(

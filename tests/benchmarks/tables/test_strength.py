@@ -85,3 +85,16 @@ def test_the_ablation_has_a_column_per_missing_ballot(monkeypatch: pytest.Monkey
         ["mnist-a0.5-m30", "cba", "99.0", "", "1.0", "50.0"],
         ["mnist-a0.5-m30", "dba", "", "", "2.0", ""],
     ]
+
+
+def test_the_ablation_of_clean_federations_shows_main_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        make_run("fedavg", None, attack="clean"),
+        make_run("snowball-plus", 0.01),
+        make_run('snowball-plus:without=["crowd","position"]', None, attack="clean"),
+    ]
+    monkeypatch.setattr(strength, "read_result", lambda name: {"runs": runs})
+    table = strength.tabulate_clean_ablation()
+    assert "| world | attack | FedAvg | norm-clip | all ballots | no crowd, no position |" in table
+    main = [f"{100 * run['last']['main_accuracy']:.1f}" for run in (runs[0], runs[2])]
+    assert read_lines(table) == [["mnist-a0.5-m30", "clean", main[0], "", "", main[1]]]
