@@ -282,7 +282,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_name_everything_by_module_and_records_keep_the_name() -> None:
     experiment = Experiment.parse(SETTINGS)
     assert experiment.defense.build() == Average(share=0.5)
-    assert {**experiment.dump_settings()["defense"]} == SETTINGS["defense"]
+    assert experiment.dump_settings()["defense"] == {**SETTINGS["defense"], "before": []}
     assert experiment.dump_settings()["data"]["partition"] == f"{__name__}:halves"
     assert Experiment.parse(experiment.dump_settings()) == experiment
     name = name_run(experiment)

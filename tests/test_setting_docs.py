@@ -84,7 +84,12 @@ def test_text_after_the_section_is_not_an_attribute() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [(int | None, "integer or none"), (bool, "true or false"), (int | Literal["gap"], 'integer or "gap"')],
+    [
+        (int | None, "integer or none"),
+        (bool, "true or false"),
+        (int | Literal["gap"], 'integer or "gap"'),
+        (tuple[dict[str, int], ...], "list of table"),
+    ],
 )
 def test_types_are_in_the_words_of_toml(kind: object, words: str) -> None:
     assert describe_type(kind) == words

@@ -15,7 +15,7 @@ from snowball.settings import Section, Table, collect_fields, holds_parts
 SECTION = re.compile(r"^(?:Attributes|Args):\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
-TYPE_NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "none"}
+TYPE_NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", dict: "table", NoneType: "none"}
 """Types in the words of a reader of TOML."""
 
 
@@ -78,7 +78,7 @@ def describe_type(kind: Any) -> str:
         return " or ".join(dict.fromkeys(map(describe_type, parts)))
     if origin is tuple:
         return f"list of {describe_type(parts[0])}"
-    return TYPE_NAMES.get(kind) or str(getattr(kind, "__name__", kind)).lower()
+    return TYPE_NAMES.get(origin or kind) or str(getattr(kind, "__name__", kind)).lower()
 
 
 def name_part(part: Any, table: Table) -> str:

@@ -4,6 +4,7 @@ It scores with one neighbour more than Krum's paper, and its Multi-Krum elects n
 """
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,15 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-from snowball.defenses import Context
+from snowball.defenses import ARC, NNM, Before, Bucketing, Context, FedAvg, Mixing
 from snowball.defenses.base import Defense
 from snowball.defenses.bulyan import Bulyan
+from snowball.defenses.caf import CAF
+from snowball.defenses.centered_clipping import CenteredClipping
 from snowball.defenses.krum import Krum
 from snowball.defenses.median import Median
 from snowball.defenses.multi_krum import MultiKrum
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.updates import Updates
 
+MIXED_SIZES = [(1, 0), (5, 1), (11, 3), (20, 4), (41, 12), (50, 24)]
 SIZES = [(5, 1), (11, 3), (20, 4), (41, 12)]
 Rows = np.ndarray[Any, Any]
 
@@ -97,3 +101,61 @@ def test_bulyan_averages_what_lies_near_the_median(byzfl: Any, clients: int, f: 
     rows = random_rows(clients, dtype)
     elected = Bulyan(f)(Updates.from_layers({"w": rows}), Context(round=1)).elected.numpy()
     assert_agree(Bulyan(f), rows, byzfl.Meamed(2 * f)(rows[elected]))
+
+
+@pytest.mark.parametrize(("iterations", "bound"), [(1, 100.0), (1, 12.0), (5, 3.0)])
+def test_centered_clipping(byzfl: Any, iterations: int, bound: float, dtype: Any) -> None:
+    theirs, state = byzfl.CenteredClipping(L=iterations, tau=bound), None
+    for round in range(1, 4):
+        rows = random_rows(10 + round, dtype)
+        context = Context(round=round, state=state)
+        verdict = CenteredClipping(bound, iterations)(Updates.from_layers({"w": rows}), context)
+        torch.testing.assert_close(verdict.delta, torch.from_numpy(theirs(rows)), rtol=0, atol=1e-6)
+        state = verdict.state
+
+
+@pytest.mark.parametrize(("clients", "f"), [(5, 1), (11, 3), (20, 4), (41, 3)])
+def test_caf_with_enough_steps_of_the_power_method(byzfl: Any, clients: int, f: int) -> None:
+    source = inspect.getsource(byzfl.CAF)
+    assert "max_iters=1)" in source
+    exec(source.replace("max_iters=1)", "max_iters=1000)"), exact := dict(vars(byzfl)))
+    rows = random_rows(clients, np.float64, width=12)
+    assert_agree(CAF(f), rows, exact["CAF"](f)(rows))
+
+
+@pytest.fixture
+def mixings(byzfl: Any) -> Any:
+    return importlib.import_module("byzfl.aggregators.preaggregators")
+
+
+def assert_mix_alike(mixing: Mixing, rows: Rows, expected: Rows) -> None:
+    mixed = mixing(Updates.from_layers({"w": rows}), Context(round=1)).updates.values
+    torch.testing.assert_close(mixed, torch.from_numpy(np.asarray(expected, rows.dtype)), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("clients", "f"), MIXED_SIZES[1:])
+def test_nearest_neighbour_mixing(mixings: Any, clients: int, f: int, dtype: Any) -> None:
+    rows = random_rows(clients, dtype)
+    assert_mix_alike(NNM(f), rows, mixings.NNM(f)(rows))
+
+
+@pytest.mark.parametrize(("clients", "f"), MIXED_SIZES)
+def test_adaptive_clipping(mixings: Any, clients: int, f: int, dtype: Any) -> None:
+    rows = random_rows(clients, dtype)
+    assert_mix_alike(ARC(f), rows, mixings.ARC(f)(rows.copy()))  # which it clips in place
+
+
+@pytest.mark.parametrize(("clients", "size"), [(1, 2), (5, 2), (12, 3), (41, 4)])
+def test_bucketing(mixings: Any, clients: int, size: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = random_rows(clients, dtype)
+    owners = Bucketing(size)(Updates.from_layers({"w": rows}), Context(round=1)).owners
+    monkeypatch.setattr(np.random, "permutation", lambda values: values[owners.argsort(stable=True).numpy()])
+    assert_mix_alike(Bucketing(size), rows, mixings.Bucketing(size)(rows))
+
+
+@pytest.mark.parametrize(("clients", "f"), SIZES)
+def test_rules_behind_two_mixings(byzfl: Any, mixings: Any, clients: int, f: int, dtype: Any) -> None:
+    rows = random_rows(clients, dtype)
+    mixed = mixings.NNM(f)(mixings.ARC(f)(rows.copy()))
+    for defense, rule in ((TrimmedMean(f), byzfl.TrMean(f)), (Krum(f - 1), byzfl.Krum(f)), (FedAvg(), byzfl.Average())):
+        assert_agree(Before(defense, (ARC(f), NNM(f))), rows, rule(mixed))

@@ -135,6 +135,12 @@ def test_settings_of_an_attack_or_a_defense_are_the_operator_s() -> None:
     assert {each.attack.own["poison_ratio"] for each in list_experiments(rehearsal, "cba")} == {0.9}
 
 
+def test_the_guard_s_line_names_what_goes_before_a_defense() -> None:
+    rehearsal = plan(sites=8, attacks=["cba"], defenses=[{"name": "median", "before": ["arc", "nnm"]}])
+    guard = rehearsal.guards["median:before=['arc', 'nnm']"]
+    assert guard.startswith("Guard(Before(Median(), (ARC(tolerate=0.3), NNM(tolerate=0.3),)), ")
+
+
 def test_the_guard_s_line_is_python_that_knows_the_largest_site() -> None:
     names = {name: getattr(snowball, name) for name in snowball.__all__}
     rehearsal = plan(sizes=[10, 20, 30, 940] * 5, rounds=30)

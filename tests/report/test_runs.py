@@ -30,6 +30,13 @@ def test_a_row_holds_the_summary(two_runs: list[RunFolder]) -> None:
     assert row.seconds == pytest.approx(sum(summary.seconds.values()))
 
 
+def test_a_defense_is_named_with_the_mixings_before_it(tmp_path: Path) -> None:
+    befores = ([{"name": "arc"}, {"name": "nnm", "tolerate": 2}], [], [3, {"name": 4}], "nnm")
+    settings = [{"defense": {"name": "fedavg", "before": before}} for before in befores]
+    runs = [RunFolder.create(tmp_path / str(number), {"settings": own}) for number, own in enumerate(settings)]
+    assert [row.defense for row in build_rows(runs)] == ["fedavg, arc, nnm", "fedavg", "fedavg", "fedavg"]
+
+
 def test_parts_of_a_stage_are_not_counted_twice(make_run: Make, tmp_path: Path) -> None:
     seconds = {"train": 1, "defense": 2, "evaluate": 3, "defense.gram": 1.9}
     assert build_rows([make_run(tmp_path / "a", "fedavg", rounds=2, seconds=seconds)])[0].seconds == 12

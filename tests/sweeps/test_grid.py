@@ -357,3 +357,11 @@ def test_every_grid_is_listed_with_what_it_is() -> None:
     listed = describe_grids()
     assert {name.partition("/")[2] for name in listed} == {*SIZES, *SMALLER}
     assert all(title and not re.search(r"[#.]", title) for title in listed.values())
+
+
+def test_what_goes_before_a_defense_can_be_an_axis(tmp_path: Path) -> None:
+    grid = grid_in(tmp_path, SMALL.replace("seed = [1, 2]", '"defense.before" = ["none", "nnm", "arc"]\nseed = [1]'))
+    before = [[mixing["name"] for mixing in run.experiment.defense.before] for run in grid.runs]
+    assert before == [[], ["nnm"], ["arc"]] * 2
+    assert len({run.name for run in grid.runs}) == 6
+    assert grid.runs[0].experiment == load_experiment("demo", ["defense.name=krum", "training.epochs=1", "seed=1"])

@@ -1,5 +1,7 @@
 """Defenses: callables that take the updates of a round and elect those to average."""
 
+from snowball.defenses.alignins import AlignIns
+from snowball.defenses.arc import ARC
 from snowball.defenses.base import (
     REJECTED,
     ClientTask,
@@ -13,7 +15,11 @@ from snowball.defenses.base import (
     Verdict,
     check_calls,
 )
+from snowball.defenses.before import Before
+from snowball.defenses.bucketing import Bucketing
 from snowball.defenses.bulyan import Bulyan
+from snowball.defenses.caf import CAF
+from snowball.defenses.centered_clipping import CenteredClipping
 from snowball.defenses.crfl import CRFL
 from snowball.defenses.deepsight import DeepSight
 from snowball.defenses.dnc import DnC
@@ -23,14 +29,23 @@ from snowball.defenses.fldetector import FLDetector
 from snowball.defenses.flip import FLIP, InversionSettings
 from snowball.defenses.fltrust import FLTrust
 from snowball.defenses.foolsgold import FoolsGold
+from snowball.defenses.freqfed import FreqFed
 from snowball.defenses.ideal import Ideal
 from snowball.defenses.intersection import Intersection
 from snowball.defenses.krum import Krum
+from snowball.defenses.lfighter import LFighter
 from snowball.defenses.median import Median
+from snowball.defenses.mesas import MESAS
+from snowball.defenses.mixing import Mixing
 from snowball.defenses.multi_krum import MultiKrum
+from snowball.defenses.multi_metrics import MultiMetrics
+from snowball.defenses.nnm import NNM
 from snowball.defenses.norm_clip import NormClip
 from snowball.defenses.rfa import RFA
+from snowball.defenses.rflbat import RFLBAT
 from snowball.defenses.rlr import RLR
+from snowball.defenses.roseagg import RoseAgg
+from snowball.defenses.signguard import SignGuard
 from snowball.defenses.snowball import Snowball, SnowballMinus, VAESettings, VotingCenter, VotingRandom
 from snowball.defenses.snowball_plus import SnowballPlus
 from snowball.defenses.trimmed_mean import TrimmedMean
@@ -62,9 +77,23 @@ BUILT_IN: dict[str, type[Defense]] = {
     "norm-clip": NormClip,
     "weak-dp": WeakDP,
     "deepsight": DeepSight,
+    "alignins": AlignIns,
+    "multi-metrics": MultiMetrics,
+    "signguard": SignGuard,
+    "centered-clipping": CenteredClipping,
+    "caf": CAF,
+    "freqfed": FreqFed,
+    "mesas": MESAS,
+    "lfighter": LFighter,
+    "rflbat": RFLBAT,
+    "roseagg": RoseAgg,
     "intersection": Intersection,
 }
 
+MIXINGS: dict[str, type[Mixing]] = {"nnm": NNM, "bucketing": Bucketing, "arc": ARC}
+"""What the setting `defense.before` chooses from."""
+
+check_calls(Before)
 for defense in BUILT_IN.values():
     if "__call__" in vars(defense):
         check_calls(defense)
@@ -74,14 +103,24 @@ DEFENSES: Registry[type[Defense]] = Registry(
 )
 
 __all__ = [
+    "ARC",
+    "CAF",
     "CRFL",
     "DEFENSES",
     "FLAME",
     "FLIP",
+    "MESAS",
+    "MIXINGS",
+    "NNM",
     "REJECTED",
     "RFA",
+    "RFLBAT",
     "RLR",
+    "AlignIns",
+    "Before",
+    "Bucketing",
     "Bulyan",
+    "CenteredClipping",
     "ClientTask",
     "Context",
     "DeepSight",
@@ -91,16 +130,22 @@ __all__ = [
     "FLTrust",
     "FedAvg",
     "FoolsGold",
+    "FreqFed",
     "Ideal",
     "Intersection",
     "InversionSettings",
     "Krum",
+    "LFighter",
     "LocalDefense",
     "Median",
+    "Mixing",
     "Model",
     "MultiKrum",
+    "MultiMetrics",
     "NormClip",
     "PredictionDefense",
+    "RoseAgg",
+    "SignGuard",
     "Snowball",
     "SnowballMinus",
     "SnowballPlus",

@@ -44,5 +44,10 @@ def select_largest_cluster(labels: Tensor) -> Tensor:
 
 def compute_cosine_distances(updates: Updates, point: Tensor) -> Tensor:
     """Return 1 minus the (n, n) cosines of the rows about a (d,) point; a row at the point is 1 from all others."""
-    distances = 1 - compute_cosines(updates.products_about(point))
+    return convert_to_cosine_distances(updates.products_about(point))
+
+
+def convert_to_cosine_distances(products: Tensor) -> Tensor:
+    """Return 1 minus the (n, n) cosines behind inner products about zero; a row of zeros is 1 from all others."""
+    distances = 1 - compute_cosines(products)
     return distances.round(decimals=DECIMALS).fill_diagonal_(0)

@@ -20,6 +20,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "tokeniser": "words",
     "timeout": 600,
     "faults": {"dropped": 0, "slow": 0, "duplicated": 0, "corrupted": 0, "killed": 0},
+    "before": [],
 }
 """Settings that were added after the first runs were named, each with the value that means the former behaviour.
 

@@ -1,6 +1,6 @@
 """Plans a rehearsal: which defenses face which attacks, as a grid of runs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, NamedTuple
@@ -11,7 +11,8 @@ from snowball.attacks import ATTACKS, Untargeted
 from snowball.data import Dataset, load_dataset
 from snowball.data.own import OwnData, Samples, wrap_data
 from snowball.data.triggers import find_fitting_trigger
-from snowball.defenses import DEFENSES
+from snowball.defenses import DEFENSES, MIXINGS
+from snowball.defenses.build import complete_mixings
 from snowball.errors import SettingError
 from snowball.models.own import OwnModel
 from snowball.rehearsal.settings import STAND_IN_DATA, FederationSettings, Sites, arrange_sites
@@ -289,11 +290,22 @@ def fit_attack(option: Option, sites: Sites, dataset: Dataset) -> Option:
 
 def write_guard(defense: Option, settings: FederationSettings) -> str:
     """Write the line of Python that guards a federation with a defense."""
-    own = ", ".join(f"{name}={value!r}" for name, value in defense.own.items())
-    parts = [f"{DEFENSES[defense.name].__name__}({own})", 'mode="monitor"']
+    parts = [write_defense(defense.name, **defense.own), 'mode="monitor"']
     parts += [f"rounds={settings.rounds}"] if defense.name == "snowball" else []
     parts += [f"max_examples={max(settings.sizes)}"] if settings.sizes else []
     return f'Guard({", ".join(parts)}, audit="audit.jsonl")'
+
+
+def write_defense(name: str, before: Any = (), **own: Any) -> str:
+    """Write the call that makes a defense, and what goes before it."""
+    mixings = [write_call(MIXINGS[part.pop("name")], part) for part in complete_mixings("before", before)]
+    made = write_call(DEFENSES[name], own)
+    return f"Before({made}, ({', '.join(mixings)},))" if mixings else made
+
+
+def write_call(make: Callable[..., Any], own: Settings) -> str:
+    """Write a call with settings by name."""
+    return f"{make.__name__}({', '.join(f'{name}={value!r}' for name, value in own.items())})"
 
 
 def time_round(experiment: Experiment) -> float:

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "attack.first_round": 1,
     "attack.last_round": None,
     "attack.share_of_rounds": 1,
+    "defense.before": [],
     "faults.dropped": 0,
     "faults.slow": 0,
     "faults.duplicated": 0,

@@ -196,6 +196,14 @@ def read_setting_name(run: RunInfo, setting: str) -> str:
     return name if isinstance(name, str) else ABSENT
 
 
+def read_defense(run: RunInfo) -> str:
+    """Return the name of a run's defense, then those of the mixings before it, such as `krum, nnm`."""
+    own = run.get("settings", {}).get("defense")
+    before = own.get("before") if isinstance(own, dict) else None
+    mixings = [part.get("name") for part in before if isinstance(part, dict)] if isinstance(before, list) else []
+    return ", ".join([read_setting_name(run, "defense"), *(name for name in mixings if isinstance(name, str))])
+
+
 def hash_conditions(run: RunInfo) -> str:
     """Hash a run's seed, settings except defense and number of rounds, and own data and model.
 
@@ -213,7 +221,7 @@ def build_row(name: str, folder: RunFolder, records: Sequence[RoundRecord]) -> R
     best, last = summary.best, summary.last
     return Row(
         name=name,
-        defense=read_setting_name(folder.run, "defense"),
+        defense=read_defense(folder.run),
         rounds=len(records),
         finished=finished,
         best_round=best and best.round,

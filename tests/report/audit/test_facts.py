@@ -26,7 +26,7 @@ def test_every_fact_of_every_defense_has_a_meaning(name: str) -> None:
             assert meaning is not None, fact
             assert meaning.words
             if isinstance(value, torch.Tensor) and not meaning.worse:
-                assert fact.partition(".")[0] in ("order", "clarity", "weight", "code", "charged", "shares")
+                assert fact.partition(".")[0] in ("order", "clarity", "weight", "code", "charged", "shares", "positive")
 
 
 HIGHER_IS_WORSE = {"krum": "scores", "multi-krum": "scores", "dnc": "scores", "voting-center": "distance"}

@@ -19,6 +19,7 @@ from snowball.report.runs import (
     choose_run_names,
     format_rows,
     note_faults,
+    read_defense,
     read_setting_name,
 )
 
@@ -85,8 +86,8 @@ def format_runs_latex(rows: Sequence[Row]) -> str:
 
 
 def _read_settings(folder: RunFolder) -> Iterator[Any]:
-    yield from (read_setting_name(folder.run, section) for section in ("data", "attack", "defense"))
-    yield folder.run.get("seed")
+    yield from (read_setting_name(folder.run, section) for section in ("data", "attack"))
+    yield from (read_defense(folder.run), folder.run.get("seed"))
 
 
 def _list_numbers(record: RoundRecord) -> list[Any]:
