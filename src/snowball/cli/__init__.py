@@ -9,12 +9,25 @@ from typing import NoReturn
 
 import typer
 
-from snowball.cli import audits, checks, lists, rehearsals, reports, runs, states, sweeps, triggers
+from snowball.cli import audits, checks, lists, rehearsals, reports, results, runs, states, sweeps, triggers
 from snowball.cli.application import app
 from snowball.errors import SnowballError, bound_sentence
 from snowball.registry import IMPORT_FOLDERS
 
-__all__ = ["app", "audits", "checks", "lists", "main", "rehearsals", "reports", "runs", "states", "sweeps", "triggers"]
+__all__ = [
+    "app",
+    "audits",
+    "checks",
+    "lists",
+    "main",
+    "rehearsals",
+    "reports",
+    "results",
+    "runs",
+    "states",
+    "sweeps",
+    "triggers",
+]
 
 MAX_PATH_CHARS = 200
 """Longer paths are cut at their end."""
