@@ -78,6 +78,12 @@ def test_clusters_are_those_of_scikit_learn_with_its_bandwidth(seed: int) -> Non
     assert cluster_by_mean_shift(points).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_equal_points_are_one_cluster(count: int) -> None:
+    points = torch.tensor([[0, 8, 32]], dtype=torch.float64).repeat(count, 1) / 40
+    assert cluster_by_mean_shift(points).tolist() == [0] * count
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -23,8 +23,8 @@ from snowball.updates import Updates
 QUANTILE = 0.5
 """The share of the updates that the bandwidth of the clustering reaches, on average."""
 
-LEAST_BANDWIDTH = 1e-9
-"""Differences of shares up to this one are nothing but rounding."""
+LEAST_BANDWIDTH = 1e-6
+"""Differences of shares up to this one count as none: scikit-learn puts equal points up to 1e-8 apart."""
 
 
 @dataclass(frozen=True)
