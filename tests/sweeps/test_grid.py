@@ -258,6 +258,7 @@ SIZES = {
 """Cells of the paper's tables and of what its figures show, and seeds a cell."""
 
 SMALLER = {
+    "leaderboard": (12 * 31, 3),
     "latent": (3, 1),
     "vae-training": (2 * 2, 1),
     "vae-size": (2 * 2, 1),
@@ -329,6 +330,8 @@ def test_the_defaults_are_compared_with_runs_of_the_tables(shipped: dict[str, Gr
 def test_shipped_grids_train_as_their_family_does(shipped: dict[str, Grid]) -> None:
     own = {name: load_experiment(name) for name in describe_presets() if name != "demo"}
     for name, grid in shipped.items():
+        if name == "cpu/leaderboard":
+            continue  # its federations are of other sizes
         family = name.partition("/")[0]
         for run in grid.runs:
             preset = own[f"{'paper' if name == 'cpu/full' else family}/{run.at['data.name']}"]
@@ -365,3 +368,48 @@ def test_what_goes_before_a_defense_can_be_an_axis(tmp_path: Path) -> None:
     assert before == [[], ["nnm"], ["arc"]] * 2
     assert len({run.name for run in grid.runs}) == 6
     assert grid.runs[0].experiment == load_experiment("demo", ["defense.name=krum", "training.epochs=1", "seed=1"])
+
+
+def test_axes_of_the_file_vary_in_all_blocks(tmp_path: Path) -> None:
+    block = '\n[[grid]]\npreset = "demo"\n[grid.axes]\ncohort = [{}]\n'
+    text = '[axes]\n"defense.name" = ["krum", "median"]\n' + block.format(10) + block.format(20)
+    grid = grid_in(tmp_path, text)
+    expected = [(10, "krum"), (10, "median"), (20, "krum"), (20, "median")]
+    assert [(run.at["cohort"], run.at["defense.name"]) for run in grid.runs] == expected
+    with pytest.raises(SettingError, match="block 2 varies cohort, which all blocks vary"):
+        grid_in(tmp_path, "[axes]\ncohort = [10]\n[[grid]]\npreset = 'demo'\n" + block.format(20))
+    with pytest.raises(SettingError, match="axis 'seed' of block 1 must be a list, got 1"):
+        grid_in(tmp_path, "[axes]\nseed = 1\n" + block.format(10))
+
+
+def test_peers_of_the_file_replace_those_of_the_presets(tmp_path: Path) -> None:
+    axes = '[grid.axes]\n"defense.name" = ["krum", "crfl", "snowball"]\n'
+    text = '[peers.crfl]\ncopies = 3\n[[grid]]\npreset = ["cpu/mnist", "cpu/femnist"]\n' + axes
+    own = [run.experiment.defense.own for run in grid_in(tmp_path, text).runs]
+    krum, crfl, snowball = own[:2], own[2:4], own[4:]
+    assert [each["variant"] for each in krum] == ["original"] * 2  # its default, not the presets'
+    assert [each["copies"] for each in crfl] == [3, 3]
+    assert snowball[0] == snowball[1] == load_experiment("demo", ["defense.name=snowball"]).defense.own
+    with pytest.raises(SettingError, match=r"peers\.crfl\.copys is not a setting"):
+        grid_in(tmp_path, text.replace("copies", "copys"))
+
+
+def test_peers_alone_choose_no_defense(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"defense"):
+        grid_in(tmp_path, "[peers]\n[[grid]]\npreset = 'demo'\n")
+
+
+def test_the_leaderboard_compares_with_fedavg_and_ideal_everywhere() -> None:
+    grid = read_grid("cpu/leaderboard")
+    assert grid.manifest().leaderboard
+    places: dict[str, set[str]] = {}
+    for run in grid.runs:
+        at = {path: value for path, value in run.at.items() if path != "defense.name"}
+        places.setdefault(json.dumps(at), set()).add(run.experiment.defense.name)
+    assert len({frozenset(defenses) for defenses in places.values()}) == 1
+    assert all({"fedavg", "ideal", "snowball", "snowball-plus"} <= defenses for defenses in places.values())
+    assert not set(range(1, 11)) & {run.experiment.seed for run in grid.runs}  # bounds were tuned on some of these
+    own: dict[str, set[str]] = {}
+    for run in grid.runs:
+        own.setdefault(run.experiment.defense.name, set()).add(run.experiment.defense.model_dump_json())
+    assert all(len(settings) == 1 for settings in own.values())

@@ -87,7 +87,9 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
     from rich.text import Text
 
     from snowball.report.cell_text import write_terminal_legend
+    from snowball.report.export.leaderboard import build_terminal_leaderboard, write_leaderboard_legend
     from snowball.report.export.terminal import build_terminal_tables
+    from snowball.report.leaderboard import build_leaderboard
     from snowball.report.tables import build_sweep_table
 
     console = Console(width=None if sys.stdout.isatty() else TABLE_CHARS)
@@ -97,6 +99,10 @@ def show_sweeps(sweeps: "Iterable[Sweep]") -> None:
         for part in build_terminal_tables(table, console.width):
             console.print(part)
         console.print(Text(write_terminal_legend(table)))
+        if sweep.leaderboard:
+            board = build_leaderboard(sweep)
+            console.print(Text("\nLeaderboard", style="bold"), build_terminal_leaderboard(board))
+            console.print(Text(write_leaderboard_legend(board)))
 
 
 def write_tables(

@@ -40,6 +40,7 @@ class Manifest:
         table: rows, columns and values, as in the grid's file; the report checks them.
         figure: the figure to draw, as in the grid's file; the report checks it.
         axes: the paths of the settings that the grid varies.
+        leaderboard: whether to rank the defenses; absent in the files of earlier versions.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Manifest:
     figure: dict[str, Any] | None
     axes: tuple[str, ...]
     runs: tuple[ManifestRun, ...]
+    leaderboard: bool = False
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -66,7 +68,10 @@ def locate_manifest(folder: Path, name: str) -> Path:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest, and refuse one with missing or wrong fields."""
     fault = f"{path} is not a sweep's manifest"
-    content = check_fields(read_json(path), FIELDS, fault)
+    content = read_json(path)
+    if isinstance(content, dict):
+        content = {"leaderboard": False, **content}
+    content = check_fields(content, FIELDS, fault)
     runs = tuple(ManifestRun(entry["folder"], entry["at"]) for entry in content["runs"])
     if len(folders := {run.folder for run in runs}) != len(runs):
         raise RunError(f"{fault}: it names {len(runs)} runs, {len(folders)} distinct")
@@ -124,5 +129,6 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "figure": lambda value: value is None or isinstance(value, dict),
     "axes": are_texts,
     "runs": _are_runs,
+    "leaderboard": lambda value: isinstance(value, bool),
 }
 """The fields of a manifest, and the check of each."""

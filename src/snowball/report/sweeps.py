@@ -59,6 +59,7 @@ class Sweep:
         published: the key of the published numbers to compare with.
         table: rows, columns and values, as in the grid's file.
         figure: the figure to draw, as in the grid's file.
+        leaderboard: whether to rank the defenses.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Sweep:
     table: dict[str, Any] | None
     figure: dict[str, Any] | None
     runs: list[Run]
+    leaderboard: bool = False
 
 
 def read_published_numbers() -> dict[str, Any]:
@@ -116,6 +118,7 @@ def build_sweep(manifest: Manifest, folder: Path, source: str | Path, faults: li
         table=_check_table(manifest.table, source, faults),
         figure=manifest.figure,
         runs=[Run(run.folder, folder / run.folder, run.at) for run in manifest.runs],
+        leaderboard=manifest.leaderboard,
     )
     _refuse_large(sweep, source)
     return sweep
@@ -178,7 +181,9 @@ def _refuse_large(sweep: Sweep, file: str | Path) -> None:
 
 
 def is_timed(sweep: Sweep) -> bool:
-    """Whether a table or a figure shows times, so that every round must be read."""
+    """Whether a table, a figure or a leaderboard shows times, so that every round must be read."""
+    if sweep.leaderboard:
+        return True
     wanted = json.dumps([sweep.table, sweep.figure])
     return any(metric.timed and name in wanted for name, metric in METRICS.items())
 

@@ -126,6 +126,11 @@ class Preset(NamedTuple):
         check_peers(peers)
         return cls(settings, peers)
 
+    def replace_peers(self, peers: Settings) -> Self:
+        """Return the preset with other settings of defenses, and those of none: one must be chosen."""
+        check_peers(peers)
+        return type(self)({name: value for name, value in self.settings.items() if name != "defense"}, peers)
+
     def build_experiment(self, changes: Changes) -> Experiment:
         """Build the experiment of these settings with some of them changed."""
         return Experiment.parse(apply_changes(apply_peer(*self, changes), changes, CHOICES))

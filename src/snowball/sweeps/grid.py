@@ -58,7 +58,7 @@ class Grid:
 
     def manifest(self) -> Manifest:
         """Return what a report needs to know."""
-        shown = self.file.model_dump(mode="json", include={"published", "table", "figure"})
+        shown = self.file.model_dump(mode="json", include={"published", "table", "figure", "leaderboard"})
         runs = tuple(ManifestRun(run.name, run.at) for run in self.runs)
         return Manifest(self.name, self.title, **shown, axes=self.axes, runs=runs)
 
@@ -100,7 +100,7 @@ def parse_grid(name: str, title: str, settings: Settings, folder: Path) -> Grid:
     blocks = file.blocks()
     refuse_many(name, sum(block.size() for block in blocks))
     axes = dict.fromkeys(path for block in blocks for path in block.axes)
-    experiments = [experiment for block in blocks for experiment in expand_block(block, folder)]
+    experiments = [experiment for block in blocks for experiment in expand_block(block, folder, file.peers)]
     return assemble_grid(name, title, file, tuple(axes), experiments)
 
 
@@ -178,9 +178,14 @@ def find_differing_settings(runs: Iterable[Settings], paths: Collection[str]) ->
                 yield path
 
 
-def expand_block(block: Block, folder: Path) -> Iterator[Experiment]:
-    """Yield the experiments of a block: the first axis varies slowest, the presets fastest."""
+def expand_block(block: Block, folder: Path, peers: Settings | None = None) -> Iterator[Experiment]:
+    """Yield the experiments of a block: the first axis varies slowest, the presets fastest.
+
+    `peers` replace the settings of defenses that the presets have.
+    """
     sources = [Preset.read(locate_preset(preset, folder)) for preset in block.preset]
+    if peers is not None:
+        sources = [source.replace_peers(peers) for source in sources]
     for *values, preset in product(*block.axes.values(), sources):
         changes = {**block.set, **dict(zip(block.axes, values, strict=True))}
         yield preset.build_experiment(parse_overrides(changes))

@@ -51,6 +51,9 @@ class GridFile(Section):
         first: defenses whose runs take long; they start first, so that no long run is left alone at the end.
         table: the report's table of the sweep.
         figure: the report's figure of the sweep.
+        leaderboard: whether the report ranks the defenses, beside the runs of FedAvg and Ideal.
+        peers: settings by defense. If given, they replace those of the presets: each defense is the same in all blocks.
+        axes: settings that vary in all blocks, after those of the block.
         grid: the blocks.
     """
 
@@ -58,11 +61,20 @@ class GridFile(Section):
     first: list[str] = Field(default_factory=list)
     table: TableSettings | None = None
     figure: Settings | None = None
+    leaderboard: bool = False
+    peers: dict[str, Settings] | None = None
+    axes: dict[str, Any] = Field(default_factory=dict)
     grid: list[Settings] = Field(min_length=1)
+
+    @field_validator("axes", mode="before")
+    @classmethod
+    def flatten_paths(cls, settings: Any) -> Any:
+        """Accept a path without quotation marks, which TOML reads as nested tables."""
+        return flatten_settings(settings) if isinstance(settings, Mapping) else settings
 
     def blocks(self) -> list[Block]:
         """Parse the blocks; their settings are checked when the runs are parsed."""
-        return [parse_block(f"block {number}", block) for number, block in enumerate(self.grid, start=1)]
+        return [parse_block(f"block {number}", block, self.axes) for number, block in enumerate(self.grid, start=1)]
 
     def paths(self, known: Mapping[str, Any]) -> list[str]:
         """Return the known settings that the table and the figure name."""
@@ -89,9 +101,13 @@ def parse_section(model: type[Part], settings: Settings, section: str = "") -> P
         raise SettingError(describe_fault(error, section)) from error
 
 
-def parse_block(name: str, settings: Settings) -> Block:
-    """Parse a block and check its axes."""
+def parse_block(name: str, settings: Settings, shared: Settings) -> Block:
+    """Parse a block, add the axes that all blocks share, and check all of its axes."""
     block = parse_section(Block, settings, name)
+    for path in shared:
+        if path in block.axes:
+            raise SettingError(f"{name} varies {path}, which all blocks vary")
+    block = block.model_copy(update={"axes": {**block.axes, **shared}})
     for path, values in {"preset": block.preset, **block.axes}.items():
         check_axis(name, path, values)
     for path in block.axes:

@@ -12,6 +12,7 @@ from snowball.report.prose import write_headline, write_prose
 from snowball.report.sweeps import Sweep
 from snowball.report.triggers import build_trigger_figures as trigger_figures
 from snowball.report.web.html import bundle_scripts, encode_json, pack_text, read_asset, write_page
+from snowball.report.web.leaderboard import build_leaderboard_table, describe_world
 from snowball.report.web.run_index import (
     MAX_OPEN_RUNS,
     IndexedRun,
@@ -59,6 +60,7 @@ def write_html(
         raise RunError(f"{path} is not written: there is no run to report on")
     indices = {entry.folder.path.resolve(): index for index, entry in enumerate(entries)}
     tables = [table for sweep in sweeps if (table := build_paper_table(sweep, indices))]
+    boards = [build_leaderboard_table(sweep, indices) for sweep in sweeps if sweep.leaderboard]
     figures = build_figures(sweeps, faults) if figures is None else figures
     drawn = [build_figure_payload(each, sweep, indices) for sweep, each in zip(sweeps, figures, strict=True) if each]
     rows, shown = [entry.row for entry in entries], [entry.folder for entry in entries]
@@ -71,6 +73,8 @@ def write_html(
         headline=write_paper_headline(tables, len(drawn), len(rows)) if sweeps else write_headline(rows),
         story=write_paper_prose(tables, sweeps, rows) if sweeps else write_prose(rows),
         tables=tables,
+        boards=boards,
+        describe_world=describe_world,
         drawn=drawn,
         packed_figures=pack_text(encode_json(drawn)),
         differences=_compare_with_paper(entries, sweeps),

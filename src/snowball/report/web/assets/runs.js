@@ -1,4 +1,4 @@
-// The table of runs: sorted by any column, cut down to those that are sought, and the ones to compare ticked.
+// Tables are sorted by any column. The table of runs is cut down to those that are sought, and the ones to compare ticked.
 const most = 8; // runs in one figure
 const landmarks = ["fedavg", "ideal", "snowball"]; // which no figure goes without
 const many = document.body.dataset.many === "yes";
@@ -16,14 +16,14 @@ function compareKeys(a, b, numeric, sign) {
   return Number.isNaN(a) || Number.isNaN(b) ? Number.isNaN(a) - Number.isNaN(b) : sign * (a - b);
 }
 
-function sortRuns(head) {
+function sortRows(head) {
   const falling = head.getAttribute("aria-sort") === "ascending";
   for (const other of head.parentElement.cells) other.setAttribute("aria-sort", "none");
   head.setAttribute("aria-sort", falling ? "descending" : "ascending");
-  const numeric = "numeric" in head.dataset, column = head.cellIndex;
-  const keyed = rowsOfRuns().map((row) => [sortKey(row.cells[column], numeric), row]);
+  const numeric = "numeric" in head.dataset, column = head.cellIndex, [body] = head.closest("table").tBodies;
+  const keyed = [...body.rows].map((row) => [sortKey(row.cells[column], numeric), row]);
   keyed.sort(([a], [b]) => compareKeys(a, b, numeric, falling ? -1 : 1));
-  find("runs").tBodies[0].append(...keyed.map(([, row]) => row));
+  body.append(...keyed.map(([, row]) => row));
 }
 
 const matches = (text, words) => words.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
@@ -68,9 +68,8 @@ function tick() {
 }
 
 function listenToRuns(compare) {
-  for (const head of find("runs").tHead.rows[0].cells) {
-    const button = head.querySelector("button");
-    if (button) button.addEventListener("click", () => sortRuns(head));
+  for (const button of document.querySelectorAll("table.sorted .sort")) {
+    button.addEventListener("click", () => sortRows(button.closest("th")));
   }
   if (!many) return;
   offerFacets();
