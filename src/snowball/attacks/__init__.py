@@ -9,6 +9,7 @@ from snowball.attacks.base import (
     CraftingAttack,
     Knowledge,
     LocalSession,
+    Memory,
     TrainingAttack,
     set_up_attack,
 )
@@ -20,6 +21,15 @@ from snowball.attacks.evasive import Evasive
 from snowball.attacks.ipm import IPM
 from snowball.attacks.label_flip import LabelFlip
 from snowball.attacks.layer_poison import LayerPoison
+from snowball.attacks.memory import (
+    AdaptationView,
+    AdaptingAttack,
+    RememberingAttack,
+    StatefulAttack,
+    TriggerLearningAttack,
+    keeps_memory,
+    recall_setup,
+)
 from snowball.attacks.min_max import MinMax
 from snowball.attacks.min_sum import MinSum
 from snowball.attacks.model_replacement import ModelReplacement
@@ -60,6 +70,8 @@ __all__ = [
     "DBA",
     "IPM",
     "PGD",
+    "AdaptationView",
+    "AdaptingAttack",
     "Adaptive",
     "Attack",
     "AttackSetup",
@@ -72,12 +84,18 @@ __all__ = [
     "LabelFlip",
     "LayerPoison",
     "LocalSession",
+    "Memory",
     "MinMax",
     "MinSum",
     "ModelReplacement",
     "Neurotoxin",
+    "RememberingAttack",
+    "StatefulAttack",
     "Text",
     "TrainingAttack",
+    "TriggerLearningAttack",
     "Untargeted",
+    "keeps_memory",
+    "recall_setup",
     "set_up_attack",
 ]

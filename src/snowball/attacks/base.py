@@ -4,9 +4,9 @@ Every attack poisons the data of malicious clients and can measure whether it wo
 own way (`TrainingAttack`), or change what its clients send (`CraftingAttack`). Its `knowledge` says what it may see.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ MAX_CHECKED_SAMPLES = 200
 Knowledge = Literal["own", "colluders", "all"]
 """Whose updates an attacker sees besides the global model: its own, those of all attackers, or everybody's."""
 
+Memory = Mapping[str, Any]
+"""The memory of the attackers from round to round: nested dicts and lists of tensors, numbers and strings."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttackSetup:
@@ -29,11 +32,14 @@ class AttackSetup:
 
     Attributes:
         dataset: the data set that the clients share. Attackers use its training samples as similar public data.
-        optional_trigger: the trigger that the attack names, made for this data set; None if it names none.
+        optional_trigger: the trigger that the attack names, made for this data set, or the one that it has learned;
+            None if it has none.
+        memory: what an attack that keeps a memory returned last; None before that.
     """
 
     dataset: Dataset
     optional_trigger: Trigger | None = None
+    memory: Memory | None = None
 
     @property
     def trigger(self) -> Trigger:
@@ -75,11 +81,14 @@ class Attack(Protocol):
         ...
 
     def poison(self, split: Split, setup: AttackSetup, client: int, rng: torch.Generator) -> Split:
-        """Return a malicious client's training data, the same in every round, and leave the split unchanged."""
+        """Return a malicious client's training data, the same for the same memory, and leave the split unchanged."""
         ...
 
     def probe(self, setup: AttackSetup) -> Split | None:
-        """Return test samples with the labels that the attacker wants for them; None if it wants no labels."""
+        """Return test samples with the labels that the attacker wants for them; None if it wants no labels.
+
+        Their number does not depend on the memory.
+        """
         ...
 
 
@@ -92,6 +101,7 @@ class LocalSession(Protocol):
     layout: Layout
     round: int
     start: Tensor  # (d,) the global model
+    memory: Memory | None  # of an attack that keeps one
 
     def train(
         self,
@@ -143,6 +153,7 @@ class AttackerView:
         total_examples: training examples of all clients in this round.
         base: (d,) the global model.
         layout: the columns of a row.
+        memory: what an attack that keeps a memory returned last; None before that.
     """
 
     rows: Tensor
@@ -153,6 +164,7 @@ class AttackerView:
     total_examples: float
     base: Tensor
     layout: Layout
+    memory: Memory | None = None
 
 
 @runtime_checkable

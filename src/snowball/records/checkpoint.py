@@ -40,6 +40,7 @@ class RunState:
         defense: the state of the defense.
         clients: states that clients keep between rounds, if the defense takes part in their training.
         buffers: the buffers of the global model.
+        attack: the memory of the attack, if it keeps one.
     """
 
     round: int
@@ -47,6 +48,7 @@ class RunState:
     defense: Any = None
     clients: ClientStates = field(default_factory=dict)
     buffers: Buffers = field(default_factory=dict)
+    attack: Any = None
 
 
 def save_state(state: RunState, folder: Path) -> None:
@@ -141,6 +143,8 @@ def find_fault(state: RunState, rounds: int, layout: Layout) -> str:
         return f"the clients' state cannot be a {type(state.clients).__name__}"
     if not isinstance(state.buffers, dict) or not all(map(is_finite_tensor, state.buffers.values())):
         return "its model's buffers are not finite tensors by name"
+    if not isinstance(state.attack, dict | None):
+        return f"the attack's memory cannot be a {type(state.attack).__name__}"
     return ""
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from snowball import models
-from snowball.attacks import Attack, AttackSetup, set_up_attack
+from snowball.attacks import Attack, AttackSetup, Memory, recall_setup, set_up_attack
 from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
@@ -67,24 +67,31 @@ class Federation:
         """Return the clean samples that a client holds."""
         return self.dataset.train[self.parts[client]]
 
-    def poison_samples(self, client: int) -> Split:
-        """Return a client's samples after the attack has poisoned them; they are the same in every round."""
-        split = self.select_samples(client)
+    def recall_setup(self, memory: Memory | None) -> AttackSetup | None:
+        """Return what the attack works with, given its memory; None without an attack."""
         if self.attack is None or self.attack_setup is None:
-            return split
-        return self.attack.poison(split, self.attack_setup, client, stream(self.experiment.seed, "poison", client))
+            return None
+        return recall_setup(self.attack, self.attack_setup, memory)
 
-    def select_training_samples(self, client: int, round: int) -> Split:
+    def poison_samples(self, client: int, memory: Memory | None = None) -> Split:
+        """Return a client's samples after the attack has poisoned them; they change only with the attack's memory."""
+        split, setup = self.select_samples(client), self.recall_setup(memory)
+        if self.attack is None or setup is None:
+            return split
+        return self.attack.poison(split, setup, client, stream(self.experiment.seed, "poison", client))
+
+    def select_training_samples(self, client: int, round: int, memory: Memory | None = None) -> Split:
         """Return the samples that a client trains on in a round: poisoned ones if it attacks."""
-        return self.poison_samples(client) if self.is_attacking(client, round) else self.select_samples(client)
+        return self.poison_samples(client, memory) if self.is_attacking(client, round) else self.select_samples(client)
 
     def select_trusted_samples(self, examples: int) -> Split:
         """Return this many clean samples that the server itself holds, the same in every round."""
         return self.dataset.train[subsample(self.dataset, examples, self.experiment.seed, "defense.trusted_examples")]
 
-    def build_backdoor_test(self) -> Split | None:
+    def build_backdoor_test(self, memory: Memory | None = None) -> Split | None:
         """Return test samples that show whether the backdoor works; None without an attack."""
-        return self.attack.probe(self.attack_setup) if self.attack and self.attack_setup else None
+        setup = self.recall_setup(memory)
+        return self.attack.probe(setup) if self.attack and setup else None
 
     def build_model(self) -> nn.Module:
         """Build the global model as it is before the first round."""

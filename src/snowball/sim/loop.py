@@ -24,6 +24,7 @@ from snowball.sim.experiment import Experiment
 from snowball.sim.faults import corrupt_rows
 from snowball.sim.federation import Federation
 from snowball.sim.round_record import describe_election, extract_times
+from snowball.sim.training.adaptation import Adaptation
 from snowball.sim.training.client import DefendedTraining, LocalTraining
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
 from snowball.sim.training.malicious import craft_updates
@@ -53,13 +54,16 @@ def simulate(
         Layout.from_tensors(model.buffers).check(state.buffers, "the state to continue from")
         model.buffers = state.buffers
         train_trusted = prepare_trusted_training(federation, defense, running.device)
-        evaluate = Evaluation(federation, model, defense, running)
+        adapt, evaluate = Adaptation(federation, running.device), Evaluation(federation, model, defense, running)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
             cohort, former_states = draw_cohort(experiment, round), dict(state.clients)
+            with use_one_thread():
+                state.attack = adapt(state, cohort, round)
+            adapted = perf_counter()
             replies = train_cohort(FaultyEngine(running, experiment), state, cohort, round)
             with use_one_thread():
-                craft_updates(federation, replies.rows, cohort, state.base, round)
+                state.attack = craft_updates(federation, replies.rows, cohort, state.base, round, state.attack)
                 corrupt_rows(experiment, replies.rows, cohort, round)
                 trusted = train_trusted(state.base, state.buffers, round) if train_trusted else None
                 trained = perf_counter()
@@ -80,14 +84,15 @@ def simulate(
                     state.base, state.defense, state.buffers = outcome.base, outcome.state, outcome.buffers
                     model.buffers = outcome.buffers
                     restore_client_states(state.clients, former_states, outcome.dropped)
-                accuracies = evaluate(replace(context, base=state.base, state=state.defense))
+                accuracies = evaluate(replace(context, base=state.base, state=state.defense), state.attack)
                 evaluated = perf_counter()
                 malicious = {str(client): federation.is_attacking(client, round) for client in cohort}
                 if observe and outcome:
                     observe(outcome.updates, [malicious[client] for client in outcome.updates.clients], round)
                 failed = [str(cohort[slot]) for slot in replies.failed]
                 record = {"round": round, **accuracies, **describe_election(malicious, outcome, failed)}
-            seconds = {"train": trained - started, "defense": judged - trained, "evaluate": evaluated - judged}
+            seconds = {"train": trained - adapted, "defense": judged - trained, "evaluate": evaluated - judged}
+            seconds |= {"attack": adapted - started} if adapt.attack else {}
             yield replace_non_finite({**record, "seconds": seconds | extract_times(outcome.facts if outcome else {})})
 
 

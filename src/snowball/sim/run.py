@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from snowball.attacks import StatefulAttack
 from snowball.data.preview import make_preview
 from snowball.defenses.base import StatefulLocalDefense, check_state, explain_schedule
 from snowball.errors import RunError
@@ -82,9 +83,12 @@ def reopen_run(path: Path, federation: Federation) -> tuple[RunFolder, RunState]
 
 
 def check_memory(checkpoint: Path, state: RunState, federation: Federation) -> None:
-    """Let the defense refuse a checkpoint with a damaged memory of its own or of a client."""
+    """Let defense and attack refuse a checkpoint with a damaged memory of their own or of a client."""
     defense, dataset = build_defense(federation.experiment), federation.dataset
     try:
+        setup = federation.recall_setup(state.attack)
+        if isinstance(federation.attack, StatefulAttack) and setup and state.attack is not None:
+            federation.attack.check_memory(state.attack, setup, federation.layout)
         check_state(defense, state.defense, state.round, federation.layout)
         if isinstance(defense, StatefulLocalDefense):
             for client_state in state.clients.values():

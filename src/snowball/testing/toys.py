@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from snowball.attacks import Attack, AttackerView
+from snowball.attacks import Attack, AttackerView, Memory
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
 from snowball.data.features import FeatureDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TEXT
@@ -70,6 +70,7 @@ class ToySession:
     round: int = 1
     steps: int = 20
     client: int = 0
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         """Start between the two minima."""

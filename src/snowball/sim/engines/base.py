@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
+from snowball.attacks import Memory
 from snowball.buffers import Buffers
 from snowball.records.checkpoint import ClientStates, RunState
 from snowball.serialization import pack, unpack
@@ -89,15 +90,17 @@ def fits_model(reply: Reply, state: RunState) -> bool:
     return reply.row.shape == state.base.shape and shapes == expected
 
 
-def pack_message(client_state: Any, buffers: Buffers) -> bytes:
-    """Serialise a client's state and a model's buffers for a message; no bytes at all if there is neither."""
+def pack_message(client_state: Any, buffers: Buffers, memory: Memory | None = None) -> bytes:
+    """Serialise a client's state, a model's buffers and an attack's memory; no bytes at all if there is none."""
+    if memory is not None:
+        return pack([client_state, buffers, memory])
     return pack([client_state, buffers] if client_state is not None or buffers else None)
 
 
-def unpack_message(payload: bytes) -> tuple[Any, Buffers]:
-    """Return the client state and the buffers that `pack_message` serialised."""
-    client_state, buffers = unpack(payload) or (None, {})
-    return client_state, buffers
+def unpack_message(payload: bytes) -> tuple[Any, Buffers, Memory | None]:
+    """Return the client state, the buffers and the memory that `pack_message` serialised."""
+    client_state, buffers, *rest = unpack(payload) or (None, {})
+    return client_state, buffers, rest[0] if rest else None
 
 
 def pack_replies(replies: Sequence[Reply]) -> bytes:

@@ -22,7 +22,14 @@ import torch
 from snowball.errors import MissingExtra, RunError, SettingError
 from snowball.records.checkpoint import RunState
 from snowball.serialization import pack, unpack
-from snowball.sim.engines.base import Engine, pack_message, unpack_message, use_one_thread
+from snowball.sim.engines.base import (
+    Engine,
+    pack_message,
+    pack_replies,
+    unpack_message,
+    unpack_replies,
+    use_one_thread,
+)
 from snowball.sim.engines.flower_link import SimulationLink, read_last_line, stop_process
 from snowball.sim.engines.ray_cluster import require_cluster
 from snowball.sim.experiment import Experiment
@@ -69,7 +76,7 @@ def train_client(message: Message, context: Context) -> Message:
     content = RecordDict(
         {
             "update": ArrayRecord({"row": reply.row}),
-            "task": ConfigRecord({"payload": pack_message(reply.client_state, reply.buffers)}),
+            "task": ConfigRecord({"payload": pack_replies([reply])}),
         }
     )
     return Message(content, reply_to=message)
@@ -95,10 +102,11 @@ class GridTrainer:
                 reason = f"client {cohort[slot]} of round {round} could not be trained over Flower"
                 raise RunError(f"{reason}: {reply.error.reason}")
             row = torch.from_numpy(reply.content["update"]["row"].numpy().copy())
-            yield slot, Reply(row, *unpack_message(bytes(reply.content["task"]["payload"])))
+            (trained,) = unpack_replies(bytes(reply.content["task"]["payload"]), [row])
+            yield slot, trained
 
     def _build_task(self, state: RunState, client: int, round: int, base: ArrayRecord) -> RecordDict:
-        payload = pack_message(state.clients.get(str(client)), state.buffers)
+        payload = pack_message(state.clients.get(str(client)), state.buffers, state.attack)
         task = {"client": client, "round": round, "payload": payload, "settings": self.settings}
         return RecordDict({"task": ConfigRecord(task), "base": base})
 
@@ -182,6 +190,7 @@ class FlowerEngine(Engine):
         """Send the cohort to the simulation and yield its replies as they arrive."""
         clients = {name: state.clients[name] for name in map(str, cohort) if name in state.clients}
         sent = {"round": state.round, "base": state.base, "clients": clients, "buffers": state.buffers}
+        sent |= {"attack": state.attack} if state.attack is not None else {}
         self._send(pack([sent, list(cohort), round]))
         for _ in cohort:
             answer = unpack(self._receive())

@@ -10,6 +10,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from snowball.attacks import Memory
 from snowball.buffers import Buffers
 from snowball.defenses import LocalDefense, State
 from snowball.models.stacked import make_stacked_gradients
@@ -32,18 +33,30 @@ class GroupTraining:
         self.stack_trainer = StackTrainer(training.trainer)
 
     def __call__(
-        self, base: Tensor, clients: Sequence[int], round: int, client_state: State | None, buffers: Buffers
+        self,
+        base: Tensor,
+        clients: Sequence[int],
+        round: int,
+        client_state: State | None,
+        buffers: Buffers,
+        memory: Memory | None = None,
     ) -> list[Reply]:
         """Train clients from the global row and buffers; only a client alone may have a state."""
         plain = [client for client in clients if not self.training.has_special_training(client, round)]
         stacked = plain if len(clients) > 1 else []
-        replies = dict(zip(stacked, self.train_stack(base, stacked, round, buffers), strict=True)) if stacked else {}
-        return [replies.get(client) or self.training(base, client, round, client_state, buffers) for client in clients]
+        trained = self.train_stack(base, stacked, round, buffers, memory) if stacked else []
+        replies = dict(zip(stacked, trained, strict=True))
+        return [
+            replies.get(client) or self.training(base, client, round, client_state, buffers, memory)
+            for client in clients
+        ]
 
-    def train_stack(self, base: Tensor, clients: Sequence[int], round: int, buffers: Buffers) -> list[Reply]:
+    def train_stack(
+        self, base: Tensor, clients: Sequence[int], round: int, buffers: Buffers, memory: Memory | None = None
+    ) -> list[Reply]:
         """Train clients that do nothing but SGD, all at once."""
         experiment = self.federation.experiment
-        splits = [self.federation.select_training_samples(client, round) for client in clients]
+        splits = [self.federation.select_training_samples(client, round, memory) for client in clients]
         samples = StackedSamples(
             self.normalise(torch.cat([split.inputs for split in splits])),
             torch.cat([split.labels for split in splits]).to(self.device),

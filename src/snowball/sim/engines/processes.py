@@ -13,6 +13,7 @@ from typing import Self
 
 from torch import Tensor
 
+from snowball.attacks import Memory
 from snowball.buffers import Buffers
 from snowball.errors import RunError
 from snowball.models.own import find_transfer_fault
@@ -36,9 +37,9 @@ WRITE_BYTES = 1 << 20
 class ProcessEngine(Engine):
     """Trains clients in worker processes of one thread each.
 
-    The workers write their rows into a shared file. A task is a few integers, unless clients keep a state or the model
-    has buffers. It is one client, or a group for models that `allows_groups` knows. A client fails if its worker dies
-    or hangs, and so does a second one.
+    The workers write their rows into a shared file. A task is a few integers, unless clients keep a state, the model
+    has buffers or the attack has a memory. It is one client, or a group for models that `allows_groups` knows. A client
+    fails if its worker dies or hangs, and so does a second one.
     """
 
     device = "cpu"
@@ -81,11 +82,11 @@ class ProcessEngine(Engine):
                 rows = [self.rows[slot] for slot in task.key]
                 yield from zip(task.key, unpack_replies(payload, rows), strict=True)
 
-    def count_correct(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
+    def count_correct(self, row: Tensor, buffers: Buffers, memory: Memory | None = None) -> dict[str, int]:
         """Return how many samples of each test split a global model labels correctly."""
         self.base.copy_(row)
         counts = dict.fromkeys(self.test_sizes, 0)
-        for task, count in self.pool.run(self._list_evaluation_tasks(buffers)):
+        for task, count in self.pool.run(self._list_evaluation_tasks(pack_message(None, buffers, memory))):
             if count is None:
                 raise RunError("two worker processes in a row failed while evaluating; --resume continues the run")
             counts[task.key] += COUNT_MESSAGE.unpack(count)[0]
@@ -97,10 +98,9 @@ class ProcessEngine(Engine):
         for group in split_evenly(slots, self.worker_count) if self.in_groups else [[slot] for slot in slots]:
             members = [(slot, cohort[slot]) for slot in group]
             client_state = None if self.in_groups else state.clients.get(str(cohort[group[0]]))
-            yield make_training_task(members, round, pack_message(client_state, state.buffers))
+            yield make_training_task(members, round, pack_message(client_state, state.buffers, state.attack))
 
-    def _list_evaluation_tasks(self, buffers: Buffers) -> Iterator[Task]:
-        payload = pack_message(None, buffers)
+    def _list_evaluation_tasks(self, payload: bytes) -> Iterator[Task]:
         for number, (name, size) in enumerate(self.test_sizes.items()):
             for start in range(0, size, SAMPLES_PER_TASK):
                 end = min(start + SAMPLES_PER_TASK, size)

@@ -22,4 +22,4 @@ class SerialEngine(Engine):
         """Train the clients in the cohort's order."""
         for slot, client in enumerate(cohort):
             client_state = state.clients.get(str(client))
-            yield slot, self.training(state.base, client, round, client_state, state.buffers)
+            yield slot, self.training(state.base, client, round, client_state, state.buffers, state.attack)

@@ -40,14 +40,15 @@ class VmapEngine(Engine):
         for slot, client in enumerate(cohort):
             if self.training.has_special_training(client, round):
                 client_state = state.clients.get(str(client))
-                yield slot, self.training(state.base, client, round, client_state, state.buffers)
+                yield slot, self.training(state.base, client, round, client_state, state.buffers, state.attack)
             else:
                 plain.append(slot)
         plain.sort(key=lambda slot: -len(self.federation.parts[cohort[slot]]))  # chunks of clients of similar size
         for start in range(0, len(plain), self.chunk):
             slots = plain[start : start + self.chunk]
             clients = [cohort[slot] for slot in slots]
-            yield from zip(slots, self.groups.train_stack(state.base, clients, round, state.buffers), strict=True)
+            replies = self.groups.train_stack(state.base, clients, round, state.buffers, state.attack)
+            yield from zip(slots, replies, strict=True)
 
     def _measure_client_bytes(self) -> int:
         """Return the bytes that the largest client takes; refuse a model that torch cannot train in a stack."""

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple, NoReturn, Self
 import torch
 from torch import Tensor
 
-from snowball.buffers import Buffers
+from snowball.attacks import Memory
 from snowball.data import Split
 from snowball.data.own import open_dataset, write_dataset
 from snowball.errors import RunError
 from snowball.models.own import pack_model, unpack_model
+from snowball.serialization import pack
 from snowball.sim.engines.base import pack_replies, unpack_message
 from snowball.sim.engines.forkserver import GUARD_ADVICE, start_forkserver
 from snowball.sim.engines.groups import GroupTraining
@@ -35,7 +36,8 @@ TASK_HEADER = struct.Struct("<??qqq")
 """Start of a task's message: whether it is tried again; True, round, number of clients and 0 to train; False, test
 split, start and end to evaluate.
 
-To train, a `MEMBER` per client follows. At the end come the client's state and the global buffers."""
+To train, a `MEMBER` per client follows. At the end come the client's state, the global buffers and the attack's
+memory."""
 
 MEMBER = struct.Struct("<qq")
 """Slot and number of a client to train."""
@@ -256,16 +258,14 @@ def run_worker(inputs: WorkerInputs, connection: Connection) -> None:
                 if any(is_slow(experiment, client, round) for client in clients):
                     connection.poll(None)  # until the parent is gone, or kills this process
                     continue
-                client_state, buffers = unpack_message(content[count * MEMBER.size :])
-                replies = train_clients(training, base, clients, round, client_state, buffers)
+                replies = train_clients(training, base, clients, round, *unpack_message(content[count * MEMBER.size :]))
                 for slot, reply in zip(slots, replies, strict=True):
                     rows[slot] = reply.row
                 if any(is_killed(experiment, client, round, again) for client in clients):
                     os.kill(os.getpid(), signal.SIGKILL)
                 connection.send_bytes(pack_replies(replies))
             else:
-                _, buffers = unpack_message(content)
-                connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, buffers, *numbers)))
+                connection.send_bytes(COUNT_MESSAGE.pack(evaluation.count_correct(base, content, *numbers)))
     except (EOFError, OSError):
         pass  # the parent is gone
 
@@ -283,25 +283,31 @@ def train_clients(training: GroupTraining, *task: Any) -> list[Reply]:
 
 
 class WorkerEvaluation:
-    """Evaluates parts of the test splits; model and splits are built when they are first needed."""
+    """Evaluates parts of the test splits; the model is built when it is first needed, splits for each memory."""
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
+        self.memory: bytes | None = None
+        self.splits: list[Split] = []
 
     @cached_property
     def model(self) -> FederatedModel:
         """Model to load global rows into."""
         return FederatedModel(self.federation)
 
-    @cached_property
-    def splits(self) -> list[Split]:
-        """Test splits, in the order of `build_test_splits`."""
-        return list(build_test_splits(self.federation).values())
+    def count_correct(self, row: Tensor, payload: bytes, split: int, start: int, end: int) -> int:
+        """Return how many samples from start to end of a test split a global model labels correctly.
 
-    def count_correct(self, row: Tensor, buffers: Buffers, split: int, start: int, end: int) -> int:
-        """Return how many samples from start to end of a test split a global model labels correctly."""
-        self.model.buffers = buffers
+        The payload holds the global buffers and the attack's memory.
+        """
+        _, self.model.buffers, memory = unpack_message(payload)
+        self._renew_splits(memory)
         return self.model.count_correct(row, self.splits[split][torch.arange(start, end)])
+
+    def _renew_splits(self, memory: Memory | None) -> None:
+        """Build the test splits, in the order of `build_test_splits`, unless they are those of this memory."""
+        if (packed := pack(memory)) != self.memory:
+            self.memory, self.splits = packed, list(build_test_splits(self.federation, memory).values())
 
 
 def open_shared_rows(file: Path, cohort: int, width: int) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from snowball.attacks import TrainingAttack
+from snowball.attacks import Memory, TrainingAttack
 from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.data import Dataset, Split
 from snowball.defenses import ClientTask, LocalDefense, State
@@ -14,6 +14,7 @@ from snowball.rng import stream
 from snowball.sim.federation import Federation
 from snowball.sim.training.malicious import SimulatedSession
 from snowball.sim.training.sgd import Trainer
+from snowball.updates import Layout
 
 
 class Reply(NamedTuple):
@@ -39,9 +40,17 @@ class LocalTraining:
         defense = federation.experiment.defense.build()
         self.defended = DefendedTraining(federation, defense, device) if isinstance(defense, LocalDefense) else None
 
-    def __call__(self, base: Tensor, client: int, round: int, client_state: State | None, buffers: Buffers) -> Reply:
-        """Train a client from the global row and buffers and its own state."""
-        split = self.federation.select_training_samples(client, round)
+    def __call__(
+        self,
+        base: Tensor,
+        client: int,
+        round: int,
+        client_state: State | None,
+        buffers: Buffers,
+        memory: Memory | None = None,
+    ) -> Reply:
+        """Train a client from the global row and buffers and its own state, or an attacker with the attack's memory."""
+        split = self.federation.select_training_samples(client, round, memory)
         attacks = self.federation.is_attacking(client, round)
         rng = stream(self.federation.experiment.seed, "client", client, "round", round)
         if attacks and isinstance(self.federation.attack, TrainingAttack):
@@ -52,6 +61,7 @@ class LocalTraining:
                 buffers=buffers,
                 client=client,
                 round=round,
+                memory=memory,
             )
             row = session.compute_update(self.federation.attack.train(session))
             return Reply(row, None, self.trainer.copy_buffers())
@@ -92,11 +102,7 @@ class DefendedTraining:
 
     def load(self, row: Tensor, buffers: Buffers) -> None:
         """Load weights and buffers into the model."""
-        parameters = dict(self.network.named_parameters())
-        with torch.no_grad():
-            for name, tensor in self.federation.layout.split(row).items():
-                parameters[name].copy_(tensor)
-        load_buffers(self.network, buffers)
+        self.model.load(self.federation.layout, row, buffers)
 
     def train(self, split: Split, round: int, rng: torch.Generator, client_state: State | None) -> State | None:
         """Train the model on a client's samples, and return the client's state for its next round."""
@@ -132,6 +138,14 @@ class StandardisingModel(nn.Module):
         super().__init__()
         self.dataset = dataset
         self.model = model
+
+    def load(self, layout: Layout, row: Tensor, buffers: Buffers) -> None:
+        """Load weights and buffers into the model."""
+        parameters = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in layout.split(row).items():
+                parameters[name].copy_(tensor)
+        load_buffers(self.model, buffers)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return class scores."""

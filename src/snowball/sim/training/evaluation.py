@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from snowball.attacks import Memory
 from snowball.buffers import Buffers
 from snowball.data import Split
 from snowball.defenses import Context, Defense, PredictionDefense
@@ -49,14 +50,14 @@ class FederatedModel:
 class EvaluatingEngine(Protocol):
     """An engine whose workers evaluate, too."""
 
-    def count_correct(self, row: Tensor, buffers: Buffers) -> dict[str, int]:
+    def count_correct(self, row: Tensor, buffers: Buffers, memory: Memory | None = None) -> dict[str, int]:
         """Return how many samples of each of `build_test_splits` a global model labels correctly."""
         ...
 
 
-def build_test_splits(federation: Federation) -> dict[str, Split]:
+def build_test_splits(federation: Federation, memory: Memory | None = None) -> dict[str, Split]:
     """Return the test samples of each metric; those of the backdoor only if there is an attack with one."""
-    splits = {"main_accuracy": federation.dataset.test, "backdoor_accuracy": federation.build_backdoor_test()}
+    splits = {"main_accuracy": federation.dataset.test, "backdoor_accuracy": federation.build_backdoor_test(memory)}
     return {name: split for name, split in splits.items() if split}
 
 
@@ -66,25 +67,29 @@ class Evaluation:
     def __init__(
         self, federation: Federation, model: FederatedModel, defense: Defense, engine: object | None = None
     ) -> None:
+        self.federation = federation
         self.model = model
         self.defense = defense
+        self.memory: Memory | None = None
         self.splits = build_test_splits(federation)
         self.engine = engine if isinstance(engine, EvaluatingEngine) else None
 
-    def __call__(self, context: Context) -> dict[str, float | None]:
+    def __call__(self, context: Context, memory: Memory | None = None) -> dict[str, float | None]:
         """Return both accuracies of the context's base as fractions; None for the backdoor if there is none."""
-        correct = self.count_correct(context)
+        correct = self.count_correct(context, memory)
         shares = {name: correct[name] / len(split) for name, split in self.splits.items()}
         return {"main_accuracy": shares["main_accuracy"], "backdoor_accuracy": shares.get("backdoor_accuracy")}
 
-    def count_correct(self, context: Context) -> dict[str, int]:
+    def count_correct(self, context: Context, memory: Memory | None = None) -> dict[str, int]:
         """Return how many samples are labelled as their split does; rejected samples count as wrong."""
+        row = require(context.base, "base", "evaluation")
+        if self.engine and not isinstance(self.defense, PredictionDefense):
+            return self.engine.count_correct(row, self.model.buffers, memory)
+        if memory is not self.memory:
+            self.memory, self.splits = memory, build_test_splits(self.federation, memory)
         if isinstance(self.defense, PredictionDefense):
             predict = self.defense.predict
             return {name: count_matches(predict(split.inputs, context), split) for name, split in self.splits.items()}
-        row = require(context.base, "base", "evaluation")
-        if self.engine:
-            return self.engine.count_correct(row, self.model.buffers)
         return {name: self.model.count_correct(row, split) for name, split in self.splits.items()}
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from snowball.attacks import AttackerView, CraftingAttack
+from snowball.attacks import AttackerView, CraftingAttack, Memory, RememberingAttack
 from snowball.buffers import Buffers
 from snowball.models import draw_from
 from snowball.rng import stream
@@ -26,6 +26,7 @@ class SimulatedSession:
     buffers: Buffers
     client: int
     round: int
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         """Load the global model."""
@@ -61,7 +62,7 @@ class SimulatedSession:
     @torch.no_grad()
     def measure_backdoor_success(self, weights: Tensor) -> float:
         """Return the share of the client's stamped samples of other classes that a model predicts as the target."""
-        attack, setup = self.federation.attack, self.federation.attack_setup
+        attack, setup = self.federation.attack, self.federation.recall_setup(self.memory)
         if attack is None or attack.target is None or setup is None:
             return 0.0
         own = self.federation.select_samples(self.client)
@@ -85,21 +86,23 @@ class SimulatedSession:
         self.trainer.load(self.base, self.buffers)
 
     def _select_samples(self, clean: bool) -> tuple[Tensor, Tensor]:
-        select = self.federation.select_samples if clean else self.federation.poison_samples
-        split = select(self.client)
-        inputs = self.federation.dataset.normalise(split.inputs.to(self.trainer.device))
+        federation = self.federation
+        split = federation.select_samples(self.client) if clean else federation.poison_samples(self.client, self.memory)
+        inputs = federation.dataset.normalise(split.inputs.to(self.trainer.device))
         return inputs, split.labels.to(self.trainer.device)
 
 
-def craft_updates(federation: Federation, rows: Tensor, cohort: Sequence[int], base: Tensor, round: int) -> None:
-    """Let the attackers of a round change their updates in place.
+def craft_updates(
+    federation: Federation, rows: Tensor, cohort: Sequence[int], base: Tensor, round: int, memory: Memory | None = None
+) -> Memory | None:
+    """Let the attackers of a round change their updates in place, and return their memory after that.
 
     The server drops rows that are not finite, so attackers neither see nor change them.
     """
     attack = federation.attack
     attacking = [slot for slot, client in enumerate(cohort) if federation.is_attacking(client, round)]
     if not isinstance(attack, CraftingAttack) or not attacking:
-        return
+        return memory
     examples = federation.count_examples(cohort)
     finite = set(sum_squares(rows).isfinite().nonzero()[:, 0].tolist())
     honest = sorted(finite.difference(attacking))
@@ -118,5 +121,10 @@ def craft_updates(federation: Federation, rows: Tensor, cohort: Sequence[int], b
             total_examples=float(examples.sum()),
             base=base,
             layout=federation.layout,
+            memory=memory,
         )
-        rows[slots] = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))
+        sent = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))
+        if isinstance(attack, RememberingAttack):
+            memory = attack.remember(view, sent)
+        rows[slots] = sent
+    return memory
