@@ -1,5 +1,6 @@
 """Attacks, by name."""
 
+from snowball.attacks.a3fl import A3FL
 from snowball.attacks.adaptive import Adaptive
 from snowball.attacks.alie import ALIE
 from snowball.attacks.base import (
@@ -18,6 +19,7 @@ from snowball.attacks.cba import CBA
 from snowball.attacks.dba import DBA
 from snowball.attacks.edge_case import EdgeCase
 from snowball.attacks.evasive import Evasive
+from snowball.attacks.iba import IBA
 from snowball.attacks.ipm import IPM
 from snowball.attacks.label_flip import LabelFlip
 from snowball.attacks.layer_poison import LayerPoison
@@ -52,6 +54,8 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "pgd": PGD,
         "neurotoxin": Neurotoxin,
         "layer-poison": LayerPoison,
+        "a3fl": A3FL,
+        "iba": IBA,
         "adaptive": Adaptive,
         "evasive": Evasive,
         "alie": ALIE,
@@ -64,10 +68,12 @@ ATTACKS: Registry[type[Attack]] = Registry(
 )
 
 __all__ = [
+    "A3FL",
     "ALIE",
     "ATTACKS",
     "CBA",
     "DBA",
+    "IBA",
     "IPM",
     "PGD",
     "AdaptationView",

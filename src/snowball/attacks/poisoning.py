@@ -65,3 +65,15 @@ def check_positive(name: str, value: float) -> None:
     """Reject a setting that is not a positive finite number."""
     if not 0 < value < float("inf"):
         raise SettingError(f"{name} must be a positive number, got {value}")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Reject a setting that is not a finite number from 0."""
+    if not 0 <= value < float("inf"):
+        raise SettingError(f"{name} must be a finite number from 0, got {value}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Reject a setting that is not a whole number from 1."""
+    if value < 1:
+        raise SettingError(f"{name} must be a whole number from 1, got {value}")
