@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.attacks import CBA, IPM, Attack, AttackSetup, LabelFlip
+from snowball.attacks import CBA, IPM, Attack, AttackSetup, LabelFlip, LocalSession
 from snowball.data import Split
 from snowball.errors import SettingError
 from snowball.sim.experiment import AttackSettings
@@ -48,6 +48,57 @@ def make_training(change: Any) -> Any:
 def make_crafting(change: Any, **more: Any) -> Any:
     """Make an attack that sends this."""
     return make_broken(craft=lambda attack, view, rng: change(view), **more)
+
+
+def make_adapting(change: Any, **more: Any) -> Any:
+    """Make an attack whose memory is this."""
+    return make_broken(adapt=lambda attack, view, rng: change(view), **({"knowledge": "colluders"} | more))
+
+
+def make_remembering(change: Any, **more: Any) -> Any:
+    """Make an attack that sends what it trained and remembers this."""
+    remember = {"remember": lambda attack, view, sent: change(view), "knowledge": "colluders"}
+    return make_broken(craft=lambda attack, view, rng: view.rows.clone(), **remember, **more)
+
+
+class Remembered(dict[str, Any]):
+    """A kind of dict, which comes back from a checkpoint as a plain one."""
+
+
+def poison_few(attack: CBA, split: Split, setup: AttackSetup, client: int, rng: torch.Generator) -> Split:
+    """Poison as many samples as the memory says."""
+    return split[torch.arange(setup.memory["few"] if setup.memory else len(split))]
+
+
+def probe_few(attack: CBA, setup: AttackSetup) -> Split:
+    """Probe with as many samples as the memory says."""
+    probe = CBA.probe(attack, setup)
+    return probe[torch.arange(setup.memory["few"] if setup.memory else len(probe))]
+
+
+def poison_at_whim(attack: CBA, split: Split, setup: AttackSetup, client: int, rng: torch.Generator) -> Split:
+    """Poison other samples each time."""
+    return Split(split.inputs + next(CALLS), split.labels)
+
+
+def probe_at_whim(attack: CBA, setup: AttackSetup) -> Split:
+    """Probe with other samples each time."""
+    return Split(setup.dataset.test.inputs + next(CALLS), setup.dataset.test.labels)
+
+
+def train_at_whim(attack: CBA, session: LocalSession) -> Tensor:
+    """Train another model each time."""
+    return session.start + next(CALLS)
+
+
+def train_to_infinity(attack: CBA, session: LocalSession) -> Tensor:
+    """Train a model that is not finite."""
+    return session.start / 0
+
+
+def train_by_type(attack: CBA, session: LocalSession) -> Tensor:
+    """Train in another way with a memory that was saved."""
+    return session.start + (1 if isinstance(session.memory, Remembered) else 2)
 
 
 def make_with_setting(name: str, kind: Any, default: Any) -> Any:
@@ -206,6 +257,33 @@ FAULTS: dict[str, list[tuple[Any, str]]] = {
     "check_copies_poison_alike": [
         (Greedier(), "a copy gives other samples"),
         (Elsewhere(), "a copy gives other labels"),
+    ],
+    "check_memory_is_shared": [
+        (make_adapting(lambda view: {}, knowledge="own"), "attackers share a memory, but their knowledge is 'own'"),
+        (make_broken(remember=lambda attack, view, sent: {}, knowledge="all"), "remembers .*, but has no craft"),
+    ],
+    "check_adapting": [
+        (make_adapting(lambda view: [1]), "a memory must be a dict, got list"),
+        (make_adapting(lambda view: {"model": view.model}), "the memory cannot be saved: .* not StandardisingModel"),
+        (make_adapting(lambda view: {"calls": next(CALLS)}), "the same round gave another memory"),
+        (make_adapting(lambda view: {"draw": np.random.random()}), "a global random generator was used"),
+        (
+            make_adapting(lambda view: {"one": view.pool_samples().labels[0]} if len(view.pool_samples()) else []),
+            "a memory must be a dict, got list",
+        ),
+    ],
+    "check_memory_in_use": [
+        (make_adapting(lambda view: {"few": 9}, poison=poison_few), "changes the format of the poisoned samples"),
+        (make_adapting(lambda view: {"few": 9}, probe=probe_few), "changes the format of the probe"),
+        (make_adapting(lambda view: {}, poison=poison_at_whim), "the same memory gives other samples"),
+        (make_adapting(lambda view: {}, probe=probe_at_whim), "the same memory gives another probe"),
+    ],
+    "check_rounds_with_memory": [
+        (make_remembering(lambda view: {"calls": next(CALLS)}), "the same updates gave another memory"),
+        (make_remembering(lambda view: {"rows": object()}), "the memory cannot be saved"),
+        (make_remembering(lambda view: {}, train=train_at_whim), "the same memory gave other updates"),
+        (make_remembering(lambda view: {}, train=train_to_infinity), "an update is not finite"),
+        (make_remembering(lambda view: Remembered(seen=1), train=train_by_type), "the same memory gave other updates"),
     ],
 }
 

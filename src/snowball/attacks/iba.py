@@ -167,7 +167,7 @@ def clip_shades(painted: Tensor) -> Tensor:
     """
     if painted.requires_grad:
         dark, bright = painted.detach() < 0, painted.detach() > 1
-        painted.register_hook(lambda slope: slope.masked_fill(dark & (slope > 0) | bright & (slope < 0), 0.0))
+        painted.register_hook(lambda slope: slope.masked_fill(dark & (slope > 0) | bright & (slope < 0), 0.0))  # type: ignore[no-untyped-call]
     return painted + (painted.clamp(0, 1) - painted).detach()
 
 

@@ -14,6 +14,12 @@ from snowball.data import Split
 from snowball.rng import stream
 from snowball.sim.training.client import LocalTraining
 from snowball.testing.federations import make_toy_federation
+from snowball.testing.memories import (
+    check_adapting,
+    check_memory_in_use,
+    check_memory_is_shared,
+    check_rounds_with_memory,
+)
 from snowball.testing.seeds import run_under_two_seeds
 from snowball.testing.toys import ToySession, make_toy_data, make_toy_view
 from snowball.updates import select_parameters
@@ -199,5 +205,9 @@ ATTACK_CHECKS: Mapping[str, Callable[[Attack], None]] = {
         check_training_uses_named_streams,
         check_crafting_returns_updates,
         check_copies_poison_alike,
+        check_memory_is_shared,
+        check_adapting,
+        check_memory_in_use,
+        check_rounds_with_memory,
     )
 }
