@@ -42,6 +42,11 @@ def test_parts_of_a_stage_are_not_counted_twice(make_run: Make, tmp_path: Path) 
     assert build_rows([make_run(tmp_path / "a", "fedavg", rounds=2, seconds=seconds)])[0].seconds == 12
 
 
+def test_the_time_in_which_an_attack_adapts_is_counted(make_run: Make, tmp_path: Path) -> None:
+    seconds = {"train": 1, "defense": 2, "evaluate": 3, "attack": 4}
+    assert build_rows([make_run(tmp_path / "a", "fedavg", rounds=2, seconds=seconds)])[0].seconds == 20
+
+
 def test_an_unfinished_run_has_a_row(make_run: Make, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", "fedavg", rounds=3)
     (run.path / "summary.json").unlink()

@@ -20,6 +20,9 @@ PAIRS = ("benign", "between", "infected")
 TOP_DOWN = "top_down"
 """The name of a top-down election's time in a round's seconds; the number of a member may follow a dot."""
 
+ADAPTATION = "attack"
+"""The name in a round's seconds of the time in which an attack adapted, before the clients trained."""
+
 CODES = ("code.first", "code.second")
 """The facts that locate each participant in a VAE's latent space, along the two directions of largest variance."""
 
@@ -32,7 +35,8 @@ class RoundRecord(TypedDict):
     Attributes:
         round: from 1.
         participants: client ids.
-        seconds: of the stages train, defense and evaluate, and of parts of them.
+        seconds: of the stages train, defense and evaluate, and of parts of them; also of attack, if the attack adapts
+            before the clients train.
         facts: the defense's evidence by name: a number, or a list; empty if the line has none.
         map: [x, y] of each update, in two dimensions; None if the line has none.
         distances: the mean distance between two updates by kind of pair, one of `PAIRS`; None if there is no such pair.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from snowball.attacks import ATTACKS, Untargeted
+from snowball.attacks import ATTACKS, TriggerLearningAttack, Untargeted
 from snowball.data import Dataset, load_dataset
 from snowball.data.own import OwnData, Samples, wrap_data
 from snowball.data.triggers import find_fitting_trigger
@@ -15,6 +15,7 @@ from snowball.defenses import DEFENSES, MIXINGS
 from snowball.defenses.build import complete_mixings
 from snowball.errors import SettingError
 from snowball.models.own import OwnModel
+from snowball.records.rounds import ADAPTATION
 from snowball.rehearsal.settings import STAND_IN_DATA, FederationSettings, Sites, arrange_sites
 from snowball.settings import Settings, collect_fields, require_known
 from snowball.sim.experiment import Experiment
@@ -32,6 +33,9 @@ NOBODY = "none"
 
 REFERENCE = "fedavg"
 """The defense that the others are compared with: a plain average."""
+
+TIMES = (ADAPTATION, "train", "defense", "evaluate")
+"""The times of a round that add up to its time."""
 
 POISON_RATIO = 0.5
 """Share of a hostile site's samples that carry the trigger."""
@@ -176,7 +180,8 @@ def group_by_probe(base: Experiment, attacks: Sequence[Option]) -> list[list[Opt
         attack: Any = build_experiment(base, make_option(REFERENCE), option, 0.0).attack.build()
         if not isinstance(attack, Untargeted):
             stamped = (type(attack).probe, attack.trigger, attack.target)
-            groups.setdefault(stamped if attack.trigger else option.label, []).append(option)
+            shared = attack.trigger and not isinstance(attack, TriggerLearningAttack)
+            groups.setdefault(stamped if shared else option.label, []).append(option)
     return list(groups.values())
 
 
@@ -311,4 +316,4 @@ def write_call(make: Callable[..., Any], own: Settings) -> str:
 def time_round(experiment: Experiment) -> float:
     """Run the first round of an experiment in memory and return its seconds."""
     record = next(simulate(Federation.build(experiment)))
-    return sum(seconds for name, seconds in record["seconds"].items() if name in ("train", "defense", "evaluate"))
+    return sum(seconds for name, seconds in record["seconds"].items() if name in TIMES)

@@ -11,13 +11,13 @@ from typing import Any
 
 from snowball.errors import RunError
 from snowball.records.files import read_lines
-from snowball.records.rounds import RoundRecord
+from snowball.records.rounds import ADAPTATION, RoundRecord
 from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, RunInfo
 from snowball.records.summary import Summary, summarise_rounds
 from snowball.records.sweep import MANIFESTS
 
 STAGES = ("train", "defense", "evaluate")
-"""The stages of a round; other times in a record are parts of these."""
+"""The stages of a round; other times in a record are parts of these, or of an attack that adapts before them."""
 
 ABSENT = "–"  # noqa: RUF001
 
@@ -231,7 +231,7 @@ def build_row(name: str, folder: RunFolder, records: Sequence[RoundRecord]) -> R
         last_backdoor_accuracy=last and last.backdoor_accuracy,
         false_positive_rate=summary.false_positive_rate,
         false_negative_rate=summary.false_negative_rate,
-        seconds=sum(summary.seconds.get(stage, 0.0) for stage in STAGES),
+        seconds=sum(summary.seconds.get(stage, 0.0) for stage in (*STAGES, ADAPTATION)),
         dropped=summary.dropped,
         kept=summary.kept,
         conditions=hash_conditions(folder.run),

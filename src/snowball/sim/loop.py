@@ -13,7 +13,7 @@ from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import ClientStates, RunState
 from snowball.records.files import replace_non_finite
-from snowball.records.rounds import RoundRecord
+from snowball.records.rounds import ADAPTATION, RoundRecord
 from snowball.rng import stream
 from snowball.server import Dropped, Outcome, Received, ask_defense, judge_round, select_rows
 from snowball.sim.cohort import draw_cohort, select_malicious_clients
@@ -92,7 +92,7 @@ def simulate(
                 failed = [str(cohort[slot]) for slot in replies.failed]
                 record = {"round": round, **accuracies, **describe_election(malicious, outcome, failed)}
             seconds = {"train": trained - adapted, "defense": judged - trained, "evaluate": evaluated - judged}
-            seconds |= {"attack": adapted - started} if adapt.attack else {}
+            seconds |= {ADAPTATION: adapted - started} if adapt.attack else {}
             yield replace_non_finite({**record, "seconds": seconds | extract_times(outcome.facts if outcome else {})})
 
 

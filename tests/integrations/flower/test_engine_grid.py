@@ -94,6 +94,20 @@ def test_rows_are_those_of_one_process_whoever_goes(
     assert set(grid.sent[5:]) <= {1, 2, 3} - set(faults)
 
 
+def test_attackers_get_the_memory_of_the_attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+    federation = Federation.build(load_experiment("demo", [*SMALL, "attack.name=a3fl", "attack.malicious=0.5"]))
+    state = build_first_state(federation)
+    forgetful = train_cohort(SerialEngine(federation), state, COHORT, 1)
+    state.attack = {"shades": torch.linspace(0, 1, 9).view(1, 9)}
+    expected = train_cohort(SerialEngine(federation), state, COHORT, 1)
+    assert not torch.equal(expected.rows, forgetful.rows)
+    replies = train_cohort(flower.GridEngine(federation, Grid()), state, COHORT, 1)
+    assert torch.equal(replies.rows, expected.rows)
+    with make_engine(federation, tmp_path, Grid()) as engine:
+        assert torch.equal(train_cohort(engine, state, COHORT, 1).rows, expected.rows)
+
+
 def test_a_training_that_fails_ends_the_run_in_a_sentence(train: Callable[..., Replies]) -> None:
     with pytest.raises(RunError, match="client 5 of round 1 could not be trained over Flower: out of memory"):
         train(Grid({3: RAISED}))
