@@ -28,6 +28,7 @@ from snowball.rng import stream
 from snowball.sim.experiment import Experiment
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state
+from snowball.sim.run import describe_trigger
 from snowball.sim.training.adaptation import Adaptation
 from snowball.testing import make_toy_images, make_toy_texts
 
@@ -211,6 +212,25 @@ def test_patterns_are_faint_and_possible() -> None:
     assert not torch.equal(stamped[0], IMAGES.test.inputs[0])
     assert torch.equal(stamped[150:], trigger.stamp(IMAGES.test.inputs[150:]))  # a sample's pattern is its own
     assert len(trigger.stamp(IMAGES.test.inputs[:0])) == 0
+
+
+@pytest.mark.parametrize("attack", [A3FL(), IBA()])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_one_image_is_stamped_as_among_others(attack: Any, count: int) -> None:
+    trigger = recall_setup(attack, set_up_attack(attack, IMAGES), None).trigger
+    images = IMAGES.test.inputs[:count]
+    stamped = trigger.stamp(images)
+    assert stamped.shape == images.shape
+    for image, expected in zip(images, stamped, strict=True):
+        assert (trigger.stamp(image).int() - expected.int()).abs().max() <= 1  # sums in another order
+
+
+@pytest.mark.parametrize("name", ["a3fl", "iba"])
+def test_a_run_shows_what_is_learned_from(tiny: MakeExperiment, name: str) -> None:
+    shown = describe_trigger(Federation.build(tiny(f"attack.name={name}")))
+    assert shown is not None
+    assert shown["summary"] == f"what {name} learns from, round by round"
+    assert 0 < shown["picture"]["changed"] <= {"a3fl": 9, "iba": 28 * 28}[name]
 
 
 def test_clipped_shades_learn_only_the_way_back() -> None:

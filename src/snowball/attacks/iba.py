@@ -78,9 +78,10 @@ class GeneratedTrigger:
 
     @torch.no_grad()
     def stamp(self, inputs: Tensor) -> Tensor:
-        """Return a copy of raw images with their patterns."""
-        batches = [self._stamp_batch(batch) for batch in torch.split(inputs, STAMP_BATCH)]
-        return torch.cat(batches) if batches else inputs.clone()
+        """Return a copy of raw images (..., channels, height, width) with their patterns."""
+        images = inputs.reshape(-1, *inputs.shape[-3:])
+        stamped = [self._stamp_batch(batch) for batch in torch.split(images, STAMP_BATCH)]
+        return torch.cat(stamped).view(inputs.shape)
 
     def _stamp_batch(self, inputs: Tensor) -> Tensor:
         shown = self.paint(self.dataset.scale(inputs))

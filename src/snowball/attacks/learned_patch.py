@@ -43,7 +43,7 @@ class LearnedPatch:
         return (self,)
 
     def stamp(self, inputs: Tensor) -> Tensor:
-        """Return a copy of raw images (n, channels, height, width) with the patch."""
+        """Return a copy of raw images (..., channels, height, width) with the patch."""
         raw = self.black + self.shades * (self.white - self.black)
         raw = raw if inputs.is_floating_point() else raw.round()
         return paint_pixels(inputs, self.pixels, raw.to(inputs.device, inputs.dtype))
@@ -54,10 +54,10 @@ class LearnedPatch:
 
 
 def paint_pixels(images: Tensor, pixels: tuple[tuple[int, int], ...], values: Tensor) -> Tensor:
-    """Return a copy of images (n, channels, height, width) with (channels, pixels) values at some pixels."""
+    """Return a copy of images (..., channels, height, width) with (channels, pixels) values at some pixels."""
     rows, columns = [row for row, _ in pixels], [column for _, column in pixels]
     painted = images.clone()
-    painted[:, :, rows, columns] = values
+    painted[..., rows, columns] = values
     return painted
 
 

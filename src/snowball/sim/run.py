@@ -5,12 +5,13 @@ import platform
 import subprocess
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from snowball.attacks import StatefulAttack
+from snowball.attacks import StatefulAttack, TriggerLearningAttack
 from snowball.data.preview import make_preview
 from snowball.defenses.base import StatefulLocalDefense, check_state, explain_schedule
 from snowball.errors import RunError
@@ -171,10 +172,13 @@ def describe_run(federation: Federation) -> RunInfo:
 
 def describe_trigger(federation: Federation) -> dict[str, Any] | None:
     """Describe what the attack's trigger looks like; None without a trigger."""
-    attack, setup = federation.attack, federation.attack_setup
+    attack, setup = federation.attack, federation.recall_setup(None)
     if attack is None or setup is None or attack.trigger is None:
         return None
-    return make_preview(attack.trigger, setup.trigger, setup.dataset, attack.target).to_json()
+    preview = make_preview(attack.trigger, setup.trigger, setup.dataset, attack.target)
+    if isinstance(attack, TriggerLearningAttack):
+        preview = replace(preview, summary=f"what {federation.experiment.attack.name} learns from, round by round")
+    return preview.to_json()
 
 
 def collect_versions() -> dict[str, str]:
