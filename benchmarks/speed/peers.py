@@ -28,7 +28,7 @@ HIDDEN = 100
 SETTINGS: dict[str, dict[str, Any]] = {"snowball": {"clusters": 11}, "snowball-minus": {"clusters": 11}}
 """The paper's number of clusters: only the first round has to find it."""
 
-ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
+ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "fedsurrogate": 1, "snowball-plus": 1}
 """Rounds until a history reaches its full length."""
 
 

@@ -24,6 +24,7 @@ from snowball.defenses.crfl import CRFL
 from snowball.defenses.deepsight import DeepSight
 from snowball.defenses.dnc import DnC
 from snowball.defenses.fedavg import FedAvg
+from snowball.defenses.fedsurrogate import FedSurrogate
 from snowball.defenses.flame import FLAME
 from snowball.defenses.fldetector import FLDetector
 from snowball.defenses.flip import FLIP, InversionSettings
@@ -87,6 +88,7 @@ BUILT_IN: dict[str, type[Defense]] = {
     "lfighter": LFighter,
     "rflbat": RFLBAT,
     "roseagg": RoseAgg,
+    "fedsurrogate": FedSurrogate,
     "intersection": Intersection,
 }
 
@@ -129,6 +131,7 @@ __all__ = [
     "FLDetector",
     "FLTrust",
     "FedAvg",
+    "FedSurrogate",
     "FoolsGold",
     "FreqFed",
     "Ideal",
