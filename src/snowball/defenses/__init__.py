@@ -7,6 +7,7 @@ from snowball.defenses.base import (
     ClientTask,
     Context,
     Defense,
+    InspectingDefense,
     LocalDefense,
     Model,
     PredictionDefense,
@@ -26,6 +27,7 @@ from snowball.defenses.dnc import DnC
 from snowball.defenses.fedavg import FedAvg
 from snowball.defenses.fedsurrogate import FedSurrogate
 from snowball.defenses.flame import FLAME
+from snowball.defenses.flare import FLARE
 from snowball.defenses.fldetector import FLDetector
 from snowball.defenses.flip import FLIP, InversionSettings
 from snowball.defenses.fltrust import FLTrust
@@ -89,6 +91,7 @@ BUILT_IN: dict[str, type[Defense]] = {
     "rflbat": RFLBAT,
     "roseagg": RoseAgg,
     "fedsurrogate": FedSurrogate,
+    "flare": FLARE,
     "intersection": Intersection,
 }
 
@@ -110,6 +113,7 @@ __all__ = [
     "CRFL",
     "DEFENSES",
     "FLAME",
+    "FLARE",
     "FLIP",
     "MESAS",
     "MIXINGS",
@@ -135,6 +139,7 @@ __all__ = [
     "FoolsGold",
     "FreqFed",
     "Ideal",
+    "InspectingDefense",
     "Intersection",
     "InversionSettings",
     "Krum",
