@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from snowball.defenses import DEFENSES, Context, Defense, LocalDefense, TrustingDefense
+from snowball.defenses import DEFENSES, Context, Defense, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import SnowballError
 from snowball.guard import Guard, Reply
 from snowball.rng import stream
 from snowball.server import Received, judge_round
+from snowball.testing.defenses import add_toy_model
 from snowball.updates import Layout
 
 MODEL = {"first.weight": torch.linspace(-1, 1, 24).view(6, 4), "last.weight": torch.linspace(1, -1, 60).view(10, 6)}
@@ -54,6 +55,7 @@ def judge_on_server(defense: Defense, seeds: range) -> int:
         )
         trusted = 0.05 * torch.randn(LAYOUT.width, generator=stream(seed, "trusted"))
         context = Context(round=number, rounds=len(seeds), base=base, state=state, trusted=trusted)
+        context = add_toy_model(defense, context)
         with suppress(SnowballError):
             outcome = judge_round(received, defense, context, {})
             assert outcome.base.isfinite().all()
@@ -80,7 +82,7 @@ def judge_in_guard(defense: Defense, seeds: range) -> int:
 def drive_defense(name: str, seeds: range) -> tuple[int, int]:
     """Drive a defense through hostile rounds in both ways; a guard takes none that trains or is told the truth."""
     defense = DEFENSES[name]()
-    guarded = name != "ideal" and not isinstance(defense, LocalDefense | TrustingDefense)
+    guarded = name != "ideal" and not isinstance(defense, InspectingDefense | LocalDefense | TrustingDefense)
     return judge_on_server(defense, seeds), judge_in_guard(defense, seeds) if guarded else len(seeds)
 
 

@@ -1,4 +1,4 @@
-"""Times each defense on the server, beside FedAvg in the same run.
+"""Times each defense on the server, beside FedAvg in the same run; not one that needs a model to run.
 
 One process, one thread. Every measurement starts from rows without Gram matrices. FedAvg is timed again before each
 defense, and a defense that keeps a history is timed once it has one.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.inputs.synthetic import SEED, make_layers, make_updates
 from benchmarks.measuring.timing import Case, make_case, time_fastest
-from snowball.defenses import DEFENSES, Context, Defense, Verdict
+from snowball.defenses import DEFENSES, Context, Defense, InspectingDefense, Verdict
 from snowball.rng import stream
 from snowball.updates import Updates
 
@@ -28,7 +28,7 @@ HIDDEN = 100
 SETTINGS: dict[str, dict[str, Any]] = {"snowball": {"clusters": 11}, "snowball-minus": {"clusters": 11}}
 """The paper's number of clusters: only the first round has to find it."""
 
-ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "snowball-plus": 1}
+ROUNDS_BEFORE = {"fldetector": 11, "foolsgold": 1, "fedsurrogate": 1, "snowball-plus": 1}
 """Rounds until a history reaches its full length."""
 
 
@@ -74,4 +74,5 @@ def run_cases(quick: bool) -> Iterator[Case]:
     for clients, width in QUICK_SIZES if quick else SIZES:
         layers = make_rows(clients, width)
         context = make_context(make_updates(layers))
-        yield from (time_defense(name, layers, context, 1 if quick else 3) for name in DEFENSES)
+        timed = (name for name in DEFENSES if not isinstance(DEFENSES[name](), InspectingDefense))
+        yield from (time_defense(name, layers, context, 1 if quick else 3) for name in timed)

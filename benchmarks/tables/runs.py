@@ -99,7 +99,8 @@ def tabulate_defense(name: str) -> str:
         if (size := case["name"].removeprefix(f"{name} ")) != case["name"] and "times_fedavg" in case
     ]
     note = "In the [demo's federation](../simulator.md), all in per cent; see [all defenses side by side](README.md)."
-    return f"{note}\n\n{accuracies}\n\nOn the server: {', '.join(times)}."
+    cost = f"\n\nOn the server: {', '.join(times)}." if times else ""
+    return f"{note}\n\n{accuracies}{cost}"
 
 
 def tabulate_attacks() -> str:

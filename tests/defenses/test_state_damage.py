@@ -152,8 +152,9 @@ def try_damages(name: str, seeds: range) -> int:
 
 
 def test_the_defenses_with_a_memory_check_it() -> None:
-    assert {"fldetector", "foolsgold", "crfl", "snowball", "snowball-plus", "intersection"} <= set(STATEFUL)
-    for name in set(DEFENSES) - {"fltrust", "ideal", "flip"}:  # which no guard takes
+    known = {"fldetector", "foolsgold", "fedsurrogate", "crfl", "snowball", "snowball-plus", "intersection"}
+    assert known <= set(STATEFUL)
+    for name in set(DEFENSES) - {"flare", "fltrust", "ideal", "flip"}:  # which no guard takes
         guard = Guard(DEFENSES[name](), seed=3)
         guard(MODEL, make_replies(1))
         assert guard.state is None or name in STATEFUL, f"{name} trusts any state"

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from snowball.defenses import (
     FLAME,
+    FLARE,
     FLIP,
     Context,
     DeepSight,
@@ -312,6 +313,7 @@ def test_a_global_model_that_cannot_be_is_the_operators_fault_and_no_round(repli
     [
         (FLIP(), "FLIP acts in training"),
         (FLTrust(), "FLTrust acts in training"),
+        (FLARE(), "FLARE runs the model on samples, and a guard has neither"),
         (Ideal(), "Ideal is told who is malicious"),
         (Intersection((Krum(tolerate=1), Ideal())), "Ideal is told who is malicious"),
         (Snowball, "needs a defense such as Snowball"),

@@ -39,6 +39,7 @@ from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import PGD
 from snowball.attacks.poisoning import Untargeted
 from snowball.attacks.text import Text
+from snowball.attacks.three_dfed import ThreeDFed
 from snowball.registry import Registry, require_dataclass
 
 ATTACKS: Registry[type[Attack]] = Registry(
@@ -56,6 +57,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "layer-poison": LayerPoison,
         "a3fl": A3FL,
         "iba": IBA,
+        "3dfed": ThreeDFed,
         "adaptive": Adaptive,
         "evasive": Evasive,
         "alie": ALIE,
@@ -98,6 +100,7 @@ __all__ = [
     "RememberingAttack",
     "StatefulAttack",
     "Text",
+    "ThreeDFed",
     "TrainingAttack",
     "TriggerLearningAttack",
     "Untargeted",

@@ -100,6 +100,7 @@ class LocalSession(Protocol):
 
     layout: Layout
     round: int
+    client: int
     start: Tensor  # (d,) the global model
     memory: Memory | None  # of an attack that keeps one
 
@@ -154,6 +155,7 @@ class AttackerView:
         base: (d,) the global model.
         layout: the columns of a row.
         memory: what an attack that keeps a memory returned last; None before that.
+        clients: (m) the attackers behind the rows.
     """
 
     rows: Tensor
@@ -165,6 +167,7 @@ class AttackerView:
     base: Tensor
     layout: Layout
     memory: Memory | None = None
+    clients: tuple[int, ...] = ()
 
 
 @runtime_checkable

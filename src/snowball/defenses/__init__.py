@@ -7,6 +7,7 @@ from snowball.defenses.base import (
     ClientTask,
     Context,
     Defense,
+    InspectingDefense,
     LocalDefense,
     Model,
     PredictionDefense,
@@ -24,7 +25,9 @@ from snowball.defenses.crfl import CRFL
 from snowball.defenses.deepsight import DeepSight
 from snowball.defenses.dnc import DnC
 from snowball.defenses.fedavg import FedAvg
+from snowball.defenses.fedsurrogate import FedSurrogate
 from snowball.defenses.flame import FLAME
+from snowball.defenses.flare import FLARE
 from snowball.defenses.fldetector import FLDetector
 from snowball.defenses.flip import FLIP, InversionSettings
 from snowball.defenses.fltrust import FLTrust
@@ -87,6 +90,8 @@ BUILT_IN: dict[str, type[Defense]] = {
     "lfighter": LFighter,
     "rflbat": RFLBAT,
     "roseagg": RoseAgg,
+    "fedsurrogate": FedSurrogate,
+    "flare": FLARE,
     "intersection": Intersection,
 }
 
@@ -108,6 +113,7 @@ __all__ = [
     "CRFL",
     "DEFENSES",
     "FLAME",
+    "FLARE",
     "FLIP",
     "MESAS",
     "MIXINGS",
@@ -129,9 +135,11 @@ __all__ = [
     "FLDetector",
     "FLTrust",
     "FedAvg",
+    "FedSurrogate",
     "FoolsGold",
     "FreqFed",
     "Ideal",
+    "InspectingDefense",
     "Intersection",
     "InversionSettings",
     "Krum",

@@ -2,7 +2,8 @@
 
 A defense acts on the server. With an additional method it also acts during the clients' local training
 (`LocalDefense`) or when the model is used (`PredictionDefense`). A defense that compares updates with one that the
-server trains itself, on samples that it trusts, states the number of these samples (`TrustingDefense`).
+server trains itself, on samples that it trusts, states the number of these samples (`TrustingDefense`), and so does
+one that runs the clients' models on such samples (`InspectingDefense`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,10 @@ class Model(Protocol):
         """Draw raw samples of noise, uniformly over all possible samples."""
         ...
 
+    def compute_features(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """Return the (n, f) inputs of the output layer for raw samples."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
@@ -50,6 +55,7 @@ class Context:
         state: the state in the last verdict; None in the first round.
         model: the model whose parameters the rows hold, for defenses that run models.
         trusted: (d,) an update that the server trained itself, for a `TrustingDefense`.
+        samples: (m, ...) clean raw samples that the server holds, for an `InspectingDefense`.
         device: the device for long computations; updates, verdicts and random draws stay on the CPU.
     """
 
@@ -60,6 +66,7 @@ class Context:
     state: State | None = None
     model: Model | None = None
     trusted: Tensor | None = None
+    samples: Tensor | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -191,6 +198,16 @@ class TrustingDefense(Protocol):
     @property
     def trusted_examples(self) -> int:
         """The number of clean samples that the server trains on."""
+        ...
+
+
+@runtime_checkable
+class InspectingDefense(Protocol):
+    """A defense that runs the clients' models on samples of the server."""
+
+    @property
+    def inspected_examples(self) -> int:
+        """The number of clean samples that the server runs models on."""
         ...
 
 

@@ -17,7 +17,7 @@ from snowball.defenses.mixing import Mixing, leave_unmixed
 from snowball.errors import SettingError
 from snowball.updates import Layout, Updates
 
-FURTHER_PARTS = ("train", "predict", "trusted_examples", "check_client_state")
+FURTHER_PARTS = ("train", "predict", "trusted_examples", "inspected_examples", "check_client_state")
 """What a defense may have besides judging rounds; mixing does not change it."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from snowball.defenses import Ideal, LocalDefense, TrustingDefense
+from snowball.defenses import Ideal, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard.reply import MAX_DETAIL_CHARS, Reply, describe_error
 from snowball.server import Dropped
@@ -24,6 +24,8 @@ def refuse_unusable_defense(defense: Any) -> None:
         name = type(part).__name__
         if isinstance(part, LocalDefense | TrustingDefense):
             raise SettingError(f"{name} acts in training, which a guard has no part in: choose another defense")
+        if isinstance(part, InspectingDefense):
+            raise SettingError(f"{name} runs the model on samples, and a guard has neither: choose another defense")
         if isinstance(part, Ideal):
             raise SettingError(f"{name} is told who is malicious, which only a simulator knows: choose another defense")
 

@@ -70,6 +70,8 @@ LOOKS = {
     "lfighter": Look("charcoal", "longdash"),
     "rflbat": Look("grey", "longdash"),
     "roseagg": Look("charcoal", "dot"),
+    "fedsurrogate": Look("sky", "longdash"),
+    "flare": Look("grey", "dash"),
     "intersection": Look("purple", "longdash"),
 }
 """The look of each defense of the package. Only Snowball is green, and only its line is solid."""

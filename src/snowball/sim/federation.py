@@ -84,9 +84,9 @@ class Federation:
         """Return the samples that a client trains on in a round: poisoned ones if it attacks."""
         return self.poison_samples(client, memory) if self.is_attacking(client, round) else self.select_samples(client)
 
-    def select_trusted_samples(self, examples: int) -> Split:
-        """Return this many clean samples that the server itself holds, the same in every round."""
-        return self.dataset.train[subsample(self.dataset, examples, self.experiment.seed, "defense.trusted_examples")]
+    def select_trusted_samples(self, examples: int, setting: str = "defense.trusted_examples") -> Split:
+        """Return as many clean samples as a setting says that the server itself holds, the same in every round."""
+        return self.dataset.train[subsample(self.dataset, examples, self.experiment.seed, setting)]
 
     def build_backdoor_test(self, memory: Memory | None = None) -> Split | None:
         """Return test samples that show whether the backdoor works; None without an attack."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from snowball.buffers import Buffers, copy_buffers
-from snowball.defenses import Context, Defense, LocalDefense, TrustingDefense
+from snowball.defenses import Context, Defense, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
 from snowball.records.checkpoint import ClientStates, RunState
 from snowball.records.files import replace_non_finite
@@ -54,6 +54,7 @@ def simulate(
         Layout.from_tensors(model.buffers).check(state.buffers, "the state to continue from")
         model.buffers = state.buffers
         train_trusted = prepare_trusted_training(federation, defense, running.device)
+        samples = select_inspected_samples(federation, defense)
         adapt, evaluate = Adaptation(federation, running.device), Evaluation(federation, model, defense, running)
         for round in range(state.round + 1, experiment.rounds + 1):
             started = perf_counter()
@@ -75,7 +76,7 @@ def simulate(
                     state=state.defense,
                     model=model,
                 )
-                context = replace(context, trusted=trusted, device=running.device)
+                context = replace(context, trusted=trusted, samples=samples, device=running.device)
                 received = receive_replies(federation, replies, cohort)
                 outcome = judge_replies(received, defense, context, state.buffers, experiment)
                 judged = perf_counter()
@@ -106,6 +107,13 @@ def prepare_trusted_training(
     return partial(LocalTraining(federation, device).train_trusted, samples)
 
 
+def select_inspected_samples(federation: Federation, defense: Defense) -> Tensor | None:
+    """Return the server's samples on which the defense runs models; None if it does not."""
+    if not isinstance(defense, InspectingDefense):
+        return None
+    return federation.select_trusted_samples(defense.inspected_examples, "defense.inspected_examples").inputs
+
+
 def build_first_state(federation: Federation) -> RunState:
     """Build the state of a run before its first round, with the untrained model."""
     model = federation.build_model()
@@ -127,6 +135,8 @@ def rehearse_round(federation: Federation) -> None:
         defense = build_defense(experiment)
         trusted = torch.zeros_like(base) if prepare_trusted_training(federation, defense) else None
         context = Context(round=1, rounds=experiment.rounds, base=base, seed=experiment.seed, trusted=trusted)
+        if (samples := select_inspected_samples(federation, defense)) is not None:
+            context = replace(context, model=FederatedModel(federation), samples=samples)
         ask_defense(defense, received.to_updates(), context)
         if isinstance(defense, LocalDefense):
             rehearse_client_task(federation, defense)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from snowball.defenses import Context, Defense, Verdict
+from snowball.defenses import Context, Defense, InspectingDefense, Verdict
 from snowball.defenses.base import explain_schedule
 from snowball.errors import MissingExtra
 from snowball.rng import stream
-from snowball.testing.rounds import make_toy_round
+from snowball.testing.rounds import ToyModel, make_toy_round
 from snowball.updates import Updates
 
 if TYPE_CHECKING:
@@ -72,8 +72,17 @@ def run_two_rounds(defense: Defense, updates: Updates, seed: int = 7, rounds: in
     """Judge the same updates in two rounds, the second with the first one's state; the server trusts their mean."""
     base = torch.zeros(updates.layout.width, dtype=updates.dtype)
     context = Context(round=1, rounds=rounds, base=base, seed=seed, trusted=updates.mean(torch.ones(len(updates))))
+    context = add_toy_model(defense, context)
     first = defense(updates, context)
     return [first, defense(updates, replace(context, round=2, state=first.state))]
+
+
+def add_toy_model(defense: Defense, context: Context) -> Context:
+    """Return the context with a toy model and samples for it, if the defense runs models on samples."""
+    if not isinstance(defense, InspectingDefense):
+        return context
+    rng = stream(0, "toy samples")
+    return replace(context, model=ToyModel(), samples=torch.rand(min(defense.inspected_examples, 20), 3, generator=rng))
 
 
 def elects_somebody(defense: Defense, updates: Updates, verdicts: Sequence[Verdict]) -> None:
@@ -109,7 +118,7 @@ def total_rounds_are_declared(defense: Defense, updates: Updates, verdicts: Sequ
 def input_is_untouched(defense: Defense, updates: Updates, verdicts: Sequence[Verdict]) -> None:
     """Check that updates, base and state stay unchanged."""
     values, examples, base = updates.values.clone(), updates.examples.clone(), torch.ones(updates.layout.width)
-    context = Context(round=1, rounds=2, base=base, trusted=updates.values[0].clone())
+    context = add_toy_model(defense, Context(round=1, rounds=2, base=base, trusted=updates.values[0].clone()))
     first = defense(updates, context)
     before = pickle.dumps(first.state)
     defense(updates, replace(context, round=2, state=first.state))

@@ -1,8 +1,9 @@
-"""Toy rounds for testing defenses and attacks."""
+"""Toy rounds, and a model for them, for testing defenses and attacks."""
 
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from snowball.rng import stream
 from snowball.updates import Layout, Updates
@@ -26,3 +27,19 @@ def make_toy_round(
     layout = Layout(("first.weight", "middle.bias", "last.weight"), ((width - 4, 1), (2,), (1, 2)))
     examples = torch.randint(10, 100, (clients,), generator=rng).double()
     return Updates((rows * 1e-2).to(dtype), examples, tuple(f"c{row:02}" for row in range(clients)), layout)
+
+
+class ToyModel:
+    """A model for any row: its features are the samples' sums, times each of the first entries."""
+
+    def __call__(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """Return the (n, 2) scores of samples."""
+        return self.compute_features(row, inputs)[:, :2]
+
+    def random_inputs(self, count: int, rng: torch.Generator) -> Tensor:
+        """Draw samples of three numbers in 0..1."""
+        return torch.rand(count, 3, generator=rng)
+
+    def compute_features(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """Return the (n, 4) features of samples."""
+        return inputs.sum(1, keepdim=True).to(row.dtype) * row[:4]

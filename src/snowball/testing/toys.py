@@ -120,4 +120,5 @@ def make_toy_view(attack: Attack, attackers: int = 4, seed: int = 0) -> Attacker
         total_examples=float(updates.examples.sum()),
         base=torch.zeros(updates.layout.width),
         layout=updates.layout,
+        clients=tuple(range(first, first + own)),
     )

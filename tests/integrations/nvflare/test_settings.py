@@ -128,6 +128,7 @@ def test_an_intersections_members_are_names_or_sections_that_have_one() -> None:
         ({"audit_key": "audit.pem"}, "audit_key signs the lines of the audit: set audit, too"),
         ({"on_other_state": "migrate"}, "on_other_state is 'refuse' or 'fresh'"),
         ({"defense": "fltrust"}, "acts in training"),
+        ({"defense": "flare"}, "a guard has neither"),
         ({"defense": "ideal"}, "is told who is malicious"),
     ],
 )

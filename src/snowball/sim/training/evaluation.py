@@ -1,5 +1,7 @@
 """Accuracy of the global model on clean test samples and on samples with the backdoor's trigger."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -11,6 +13,7 @@ from snowball.data import Split
 from snowball.defenses import Context, Defense, PredictionDefense
 from snowball.defenses.base import require
 from snowball.sim.federation import Federation
+from snowball.sim.training.features import compute_features
 from snowball.sim.training.sgd import Trainer
 
 EVALUATION_BATCH = 200
@@ -32,10 +35,18 @@ class FederatedModel:
     @torch.no_grad()
     def __call__(self, row: Tensor, inputs: Tensor) -> Tensor:
         """Return the class scores (n, classes) of raw samples, with the parameters in a row."""
+        return self._run(self.trainer.model, row, inputs)
+
+    def compute_features(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """Return the (n, f) inputs of the output layer for raw samples, with the parameters in a row."""
+        return self._run(partial(compute_features, self.trainer.model), row, inputs)
+
+    def _run(self, function: Callable[[Tensor], Tensor], row: Tensor, inputs: Tensor) -> Tensor:
+        """Apply a function of the model to normalised samples, batch by batch."""
         self.trainer.load(row, self.buffers)
         self.trainer.model.eval()
         batches = torch.split(inputs.to(self.trainer.device), EVALUATION_BATCH)
-        return torch.cat([self.trainer.model(self.dataset.normalise(batch)) for batch in batches]).cpu()
+        return torch.cat([function(self.dataset.normalise(batch)) for batch in batches]).cpu()
 
     def count_correct(self, row: Tensor, split: Split) -> int:
         """Return how many samples the model labels as the split does."""

@@ -122,6 +122,7 @@ def craft_updates(
             base=base,
             layout=federation.layout,
             memory=memory,
+            clients=tuple(cohort[slot] for slot in slots),
         )
         sent = attack.craft(view, stream(federation.experiment.seed, "craft", "round", round, number))
         if isinstance(attack, RememberingAttack):
