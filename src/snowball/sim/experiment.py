@@ -18,6 +18,7 @@ from snowball.defenses.build import assemble_defense, complete_mixings
 from snowball.errors import SettingError
 from snowball.models import MODELS
 from snowball.models.own import describe_model
+from snowball.models.start import compute_start_sha256
 from snowball.registry import OWN_NAME, suggest_name
 from snowball.setting_docs import SettingInfo, describe_choice, describe_section
 from snowball.settings import (
@@ -60,9 +61,25 @@ class ModelSettings(Section):
 
     Attributes:
         name: the model; `snowball list models` names them.
+        start: weights that the first global model has: the name of a shipped start, or a file of safetensors; none
+            for weights that the seed draws.
+        start_sha256: SHA-256 of the file of the start; filled in if it is left out.
     """
 
     name: Annotated[str, make_known_validator("model.name", ChainMap({OWN_NAME: None}, MODELS))]
+    start: str | None = None
+    start_sha256: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def enter_sha256(cls, values: Any) -> Any:
+        """Enter the SHA-256 of the start's file, unless it is given: the settings then say what a run started from."""
+        if not isinstance(values, dict) or not isinstance(values.get("start"), str | None):
+            return values  # pydantic describes this fault well
+        start, given = values.get("start"), values.get("start_sha256")
+        if start is None and given is not None:
+            raise SettingError("model.start_sha256 is that of the file in model.start, which is not set")
+        return values if start is None or given is not None else values | {"start_sha256": compute_start_sha256(start)}
 
 
 class TrainingSettings(Section):
