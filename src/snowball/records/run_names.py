@@ -23,6 +23,7 @@ ADDED_SETTINGS: dict[str, Any] = {
     "before": [],
     "start": None,
     "start_sha256": None,
+    "in_rounds": [],
 }
 """Settings that were added after the first runs were named, each with the value that means the former behaviour.
 

@@ -36,6 +36,15 @@ def make_no_attack() -> None:
     """Return no attack: all clients are benign."""
 
 
+def sort_rounds(rounds: Any) -> Any:
+    """Return a list of rounds in order, each once, so that the same rounds have the same settings."""
+    if not isinstance(rounds, list | tuple) or not all(type(round) is int for round in rounds):
+        raise SettingError(f"attack.in_rounds must be a list of whole numbers, such as [5, 10], got {rounds!r}")
+    if rounds and min(rounds) < 1:
+        raise SettingError(f"attack.in_rounds counts rounds from 1, got {min(rounds)}")
+    return tuple(sorted(set(rounds)))
+
+
 class DataSettings(Choice):
     """Data set and its partition among the clients; further settings belong to the partition.
 
@@ -116,7 +125,8 @@ class AttackSettings(Choice):
             "same" for that share, always the same ones, or "random" to draw attackers like everybody else.
         first_round: the first round in which attackers attack; in other rounds they train like everybody else.
         last_round: the last round in which they attack; none for no last one.
-        share_of_rounds: share of the rounds from first to last in which they attack, drawn at random.
+        in_rounds: of the rounds from first to last, those in which they attack; empty for all.
+        share_of_rounds: share of these rounds in which they attack, drawn at random.
     """
 
     chooser: ClassVar[str] = "attack.name"
@@ -126,6 +136,7 @@ class AttackSettings(Choice):
     draw: Literal["exact", "same", "random"] = "exact"
     first_round: int = Field(default=1, ge=1)
     last_round: int | None = Field(default=None, ge=1)
+    in_rounds: Annotated[tuple[int, ...], BeforeValidator(sort_rounds)] = ()
     share_of_rounds: float = Field(default=1, gt=0, le=1)
 
     def count_attackers(self, clients: int) -> int:

@@ -18,7 +18,14 @@ from snowball.report.compare import Difference, find_differences
 from snowball.report.sweeps import read_sweeps
 from snowball.report.web.run_index import MAX_OPEN_RUNS, build_address, build_columns, build_run_index
 from snowball.report.web.sweep_tables import PaperTable, build_paper_table, describe_agreement
-from snowball.sim.experiment import AttackSettings, DataSettings, Experiment, FaultSettings, TrainingSettings
+from snowball.sim.experiment import (
+    AttackSettings,
+    DataSettings,
+    Experiment,
+    FaultSettings,
+    ModelSettings,
+    TrainingSettings,
+)
 from snowball.sim.presets import load_experiment
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -245,11 +252,15 @@ def test_settings_of_wrong_types_are_no_difference(tmp_path: Path, odd: Any) -> 
 
 
 def test_all_settings_of_every_run_are_compared() -> None:
-    """Those that presets name, and those that they leave as they are, but not the time limit: it is the machine's."""
-    sections = {"data": DataSettings, "attack": AttackSettings, "training": TrainingSettings, "faults": FaultSettings}
+    """Those that presets name, and those that they leave as they are.
+
+    The time limit is the machine's, and the SHA-256 of a start says the same as the start.
+    """
+    sections = {"data": DataSettings, "model": ModelSettings, "attack": AttackSettings}
+    sections |= {"training": TrainingSettings, "faults": FaultSettings}
     named = {f"{name}.{field}" for name, section in sections.items() for field in section.model_fields}
-    top = set(Experiment.model_fields) - {*sections, "model", "defense", "seed", "timeout"}
-    for path in sorted((named | top) - {"data.name", "attack.name"}):
+    top = set(Experiment.model_fields) - {*sections, "defense", "seed", "timeout"}
+    for path in sorted((named | top) - {"data.name", "attack.name", "model.start_sha256"}):
         other = load_experiment("paper/mnist").dump_settings()
         section, _, key = path.rpartition(".")
         (other[section] if section else other)[key] = "other"
