@@ -60,13 +60,13 @@ def _format_cell(table: SweepTable, row: int, column: int, metric: str) -> CellT
 
 
 def format_metric(metric: str, value: float, digits: int = 1) -> str:
-    """Format a metric's number in per cent or seconds."""
-    return f"{value:.3g}" if METRICS[metric].timed else f"{100 * value:.{digits}f}"
+    """Format a metric's number in per cent, seconds or rounds."""
+    return f"{100 * value:.{digits}f}" if METRICS[metric].unit == "%" else f"{value:.3g}"
 
 
 def write_legend(table: SweepTable) -> str:
     """Explain the numbers of a table."""
-    per_cent = "" if all(METRICS[name].timed for name in table.metrics) else ", in per cent"
+    per_cent = ", in per cent" if any(METRICS[name].unit == "%" for name in table.metrics) else ""
     published = any(cell.published for line in table.cells for cell in line)
     beside = ", and the published number in brackets" if published else ""
     sentences = (

@@ -114,6 +114,15 @@ def test_seconds_are_no_percentages() -> None:
     assert write_legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense per round."
 
 
+def test_rounds_are_no_percentages() -> None:
+    faded = Cell({"half_rounds": [7, 8], "later_backdoor_accuracy": [0.25]}, ["a", "b"], 2, {})
+    grid = replace(GRID, metrics=["half_rounds"], cells=[[faded] * 3] * 2, best=frozenset())
+    assert "7.5 ± 0.707" in printed(grid)
+    assert "per cent" not in write_legend(grid)
+    both = replace(grid, metrics=["half_rounds", "later_backdoor_accuracy"])
+    assert ", in per cent." in write_legend(both)
+
+
 def test_the_legend_says_what_there_is() -> None:
     words = "BA: backdoor accuracy, best round; MA: main accuracy, best round."
     assert write_legend(GRID) == (
