@@ -29,7 +29,7 @@ from snowball.sim.experiment import (
 from snowball.sim.presets import load_experiment
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sweeps_made import At, make_sweep, run_name
+from sweeps_made import TABLE, At, make_sweep, round_of, run_name
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 
@@ -89,6 +89,21 @@ def test_numbers_stand_beside_the_published_ones(tmp_path: Path) -> None:
     assert [number.best for (box,) in rows.values() for number in box.numbers].count(True) == 1
     assert table.source == "Table 1"
     assert table.agreement == "3 of 8 published numbers are met within 10 points; further off: 4 worse, 1 better."
+
+
+def test_the_worst_value_of_a_setting_stands_beside_its_number(tmp_path: Path) -> None:
+    def make_round(at: At, number: int) -> RoundRecord:
+        return round_of(at, number) | {"backdoor_accuracy": 0.1 * at["attack.target"]}
+
+    axes = {"defense.name": ["krum"], "attack.target": [2, 7, 4]}
+    make_sweep(tmp_path, axes, make_round, table=TABLE | {"worst": "attack.target"})
+    table = table_of(tmp_path)
+    ((_, (krum,)),) = table.rows
+    assert (krum.numbers[0].mean, krum.numbers[0].worst) == ("70.00", "7")
+    assert table.worst == "Each number is that of the worst attack.target, which follows it."
+    text = page_of(tmp_path)
+    assert '<span class="spread"> at 7</span>' in text
+    assert table.worst in text
 
 
 def test_agreement_says_no_more_than_there_is() -> None:
