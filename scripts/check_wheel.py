@@ -2,9 +2,9 @@
 
     python scripts/check_wheel.py snowball_fl-0.1.0-py3-none-any.whl
 
-Every file of src/snowball must be inside: code, py.typed, the sample, presets, grids and the report's assets. Tests,
-benchmarks and files that no longer exist must not. The license must be inside. The description may not link to files of
-a checkout.
+Every file of src/snowball must be inside: code, py.typed, the sample, the trained weights, presets, grids and the
+report's assets. Tests, benchmarks and files that no longer exist must not. The license must be inside. The description
+may not link to files of a checkout.
 """
 
 import re

@@ -24,6 +24,7 @@ OUTSIDE = {
     "examples/nvflare.md": "examples/nvflare/README.md",
     "examples/grafana.md": "examples/grafana/README.md",
     "sample.md": "src/snowball/data/sample/README.md",
+    "starts.md": "src/snowball/models/starts/README.md",
 }
 """Pages of the site that are not in docs/, and their files."""
 

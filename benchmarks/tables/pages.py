@@ -52,6 +52,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "texts": choices.tabulate_texts,
     "growth": speed.tabulate_growth,
     "step": speed.tabulate_step,
+    "models": speed.tabulate_models,
     "busy": speed.tabulate_busy,
     "report": speed.tabulate_report,
     **{f"history {name}": partial(speed.tabulate_history, name) for name in ("fldetector", "foolsgold")},

@@ -173,6 +173,19 @@ def tabulate_step() -> str:
     return f"{format_table(('part', 'µs', '%', 'roofline, µs'), rows)}\n\n{note}"
 
 
+def tabulate_models() -> str:
+    """Tabulate the time of a training step of each network for images."""
+    cases = read_result("models")["cases"]
+    sizes = list(dict.fromkeys(case["size"] for case in cases))
+    rows = []
+    for name in dict.fromkeys(case["name"] for case in cases):
+        own = {case["size"]: case for case in cases if case["name"] == name}
+        numbers = [format_number(own[size][key]) for size in sizes for key in ("milliseconds", "times_cnn")]
+        rows.append([f"`{name}`", f"{own[sizes[-1]]['parameters']:,}", *numbers])
+    heads = [head for size in sizes for head in (f"{size}, ms", "x cnn")]
+    return format_table(("network", f"parameters, {sizes[-1]}", *heads), rows)
+
+
 def tabulate_growth() -> str:
     """Tabulate time and memory by size; series whose size is a round show their first and last points."""
     cases = read_result("growth")["cases"]

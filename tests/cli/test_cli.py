@@ -243,7 +243,7 @@ def test_a_faulty_place_is_said_where_it_matters(call: Call, monkeypatch: pytest
     assert output.startswith("mnist-sample: /")
     assert [line.partition(": ")[2] for line in output.splitlines()[1:]] == [
         f"SNOWBALL_DATA is {str(tmp_path / 'nowhere')!r}, which is not a folder"
-    ] * 6
+    ] * 7
     faults = {entry["name"]: entry["fault"] for entry in json.loads(call("list", "datasets", "--json")[1])}
     assert faults["mnist-sample"] is None
     assert "nowhere" in faults["mnist"]

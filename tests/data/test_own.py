@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import IterableDataset, TensorDataset
 
 from snowball.data import Dataset, ImageDataset, OwnData, load_dataset
 from snowball.data.features import FeatureDataset
@@ -38,6 +38,15 @@ class Items(TorchDataset[Any]):
         if isinstance(self.items[index], Exception):
             raise self.items[index]
         return self.items[index]
+
+
+class Palette:
+    """As an image of Pillow whose pixels are numbers of colours."""
+
+    mode = "P"
+
+    def getbands(self) -> tuple[str, ...]:
+        return ("P",)
 
 
 class Stream(IterableDataset[Any]):
@@ -157,6 +166,44 @@ def test_a_number_of_classes_may_be_given() -> None:
     assert build(test=(IMAGES[:1], [4])).classes == 5
 
 
+class Digits:
+    """As torchvision's data sets: images of Pillow and numbers, and a transform; it needs no base class of torch."""
+
+    def __init__(self, images: Any, transform: Any = None) -> None:
+        self.images, self.transform = images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self.images[index]
+        return self.transform(image) if self.transform else image, int(LABELS[index])
+
+
+class TorchDigits(Digits, TorchDataset[Any]):
+    """The same as a Dataset of torch."""
+
+
+@pytest.mark.parametrize("kind", [Digits, TorchDigits])
+def test_data_sets_like_torchvisions_are_read_with_and_without_a_transform(kind: type[Digits]) -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="the images are Pillow's")
+    grey, colours = (IMAGES * 255).astype(np.uint8), DRAWS.integers(0, 256, (COUNT, 8, 6, 3), np.uint8)
+    for pixels, expected in ((grey, grey[:, None]), (colours, colours.transpose(0, 3, 1, 2))):
+        data = OwnData(kind([pillow.fromarray(each) for each in pixels])).build_dataset(seed=1)
+        same = build(expected)
+        assert torch.equal(data.train.inputs, same.train.inputs)
+        assert torch.equal(data.test.labels, same.test.labels)
+    scaled = kind([pillow.fromarray(each) for each in grey], lambda image: torch.from_numpy(np.array(image)) / 255)
+    assert torch.equal(OwnData(scaled).build_dataset(seed=1).train.inputs, build(grey / np.float32(255)).train.inputs)
+
+
+def test_a_part_of_a_data_set_is_read_too() -> None:
+    whole = Items(*zip(IMAGES, LABELS, strict=True))
+    part = OwnData(Subset(whole, range(8)), test=ConcatDataset([whole, whole])).build_dataset(seed=1)
+    assert (len(part.train), len(part.test)) == (8, 80)
+    assert torch.equal(part.train.inputs, build(IMAGES[:8], LABELS[:8], test=(IMAGES, LABELS)).train.inputs)
+
+
 @pytest.mark.parametrize("inputs", [IMAGES, IMAGES[:, 0], TOKENS, (IMAGES * 255).astype(np.uint8)])
 @pytest.mark.parametrize("clients", [None, LABELS])
 def test_worker_processes_get_the_same_data(inputs: Any, clients: Any, tmp_path: Path) -> None:
@@ -209,6 +256,14 @@ FAULTS: dict[str, tuple[Any, str]] = {
         r"items of data must have one shape: item 0 has \(8, 8\), item 1 has \(5, 8\)",
     ),
     "a label of many": (Items((IMAGES[0], LABELS)), r"label of item 0 of data must be one number, got \(40,\)"),
+    "a map of names": (
+        {"x": IMAGES, "y": LABELS},
+        r"data must be a torch Dataset or a pair \(inputs, labels\), got dict",
+    ),
+    "a palette": (
+        Items((Palette(), 1)),
+        r"item 0 of data is an image with a palette: convert it, e\.g\. with image\.conv",
+    ),
     "an item that fails": (Items((IMAGES[0], 1), OSError("gone")), "item 1 of data cannot be read: OSError: gone"),
     "too few for a test": ((IMAGES[:1], LABELS[:1]), "all labels are 0"),
     "other test shape": (

@@ -31,6 +31,7 @@ from snowball.guard.decisions import parse_decisions
 from snowball.guard.model_history import read_model_file, write_model
 from snowball.guard.names import parse_names
 from snowball.guard.watched_file import WatchedFile
+from snowball.models.start import compute_start_sha256, load_start, pack_start
 from snowball.records.audit import read_audit
 from snowball.records.checkpoint import STATE_FILE, RunState, load_state, save_state
 from snowball.records.run import RunFolder
@@ -134,6 +135,16 @@ def load_guard(path: Path) -> None:
     guard(MODEL, [Reply(f"s{site}", 5, {"w": MODEL["w"] + site / 10}) for site in range(4)])
 
 
+def make_network() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+
+
+def load_network(path: Path) -> None:
+    model = make_network()
+    load_start(model, str(path), compute_start_sha256(str(path)))
+    assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
+
+
 PRESET = """# Mine
 extends = "demo"
 rounds = 3
@@ -189,6 +200,7 @@ LOADERS: Mapping[str, Loader] = {
     "model": Loader(
         "round-000001.safetensors", lambda path: write_model(path, 1, hash_model(MODEL), MODEL), read_model_file
     ),
+    "start": Loader("start.safetensors", lambda path: path.write_bytes(pack_start(make_network())), load_network),
     "leaf": Loader("all_data_0.json", write(LEAF), lambda path: read_writers([path], 62)),
     "idx": Loader("images", write(IDX), lambda path: read_idx(path, 3)),
     "npz": Loader("a.npz", make_npz, lambda path: read_npz(path, ["words", "vectors"])),

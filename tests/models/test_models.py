@@ -159,8 +159,8 @@ def test_the_network_for_photos_drops_while_it_is_trained_alone() -> None:
 def test_an_unknown_model_and_too_small_an_image_are_refused() -> None:
     with pytest.raises(SettingError, match="'cnn-quater' is not a model; did you mean 'cnn-quarter'"):
         build_model("cnn-quater", DIGITS, 10, stream(0))
-    with pytest.raises(SettingError, match="'resnet' is not a model; there are cnn, cnn-published, cnn-quarter"):
-        build_model("resnet", DIGITS, 10, stream(0))
+    with pytest.raises(SettingError, match="'perceptron' is not a model; there are cnn, cnn-published, cnn-quarter"):
+        build_model("perceptron", DIGITS, 10, stream(0))
     with pytest.raises(SettingError, match="9x28 is too small"):
         build_model("cnn", (1, 9, 28), 10, stream(0))
     with pytest.raises(SettingError, match="5x28 is too small"):

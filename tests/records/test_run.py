@@ -207,6 +207,7 @@ def test_summary_by_hand() -> None:
         "false_negative_rate": 5 / 10,
         "top_down": None,
         "seconds": {"defense": 0.75, "train": 6.5},
+        "fading": {"stop": 3, "backdoor_accuracy": 0.0, "later_backdoor_accuracy": None, "half_rounds": None},
     }
 
 

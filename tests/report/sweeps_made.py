@@ -45,6 +45,13 @@ def round_of(at: At, number: int) -> RoundRecord:
     }
 
 
+def stopping_round_of(at: At, number: int) -> RoundRecord:
+    """A round of an attack that stops after the second: the backdoor loses a third of itself in each later round."""
+    record, after = round_of(at, number), max(0, number - 2)
+    malicious = [number <= 2, False, False, False]
+    return {**record, "malicious": malicious, "backdoor_accuracy": 0.9 * (2 / 3) ** after}
+
+
 def settings_of(at: At) -> dict[str, Any]:
     """The settings of a run at this place, nested as an experiment's are; three rounds, unless the place says."""
     settings: dict[str, Any] = {"rounds": 3, "cohort": 4}

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import pytest
-from sweeps_made import At, make_sweep, round_of, run_name
+from sweeps_made import At, make_sweep, round_of, run_name, stopping_round_of
 
 from snowball.errors import RunError, SettingError
 from snowball.records.rounds import RoundRecord
@@ -130,6 +130,13 @@ def test_bars_of_two_metrics_are_two_panels(tmp_path: Path, slowest: float, loga
     ]
     assert numbers(evaluation.series[0].points) == [("snowball", 0.5), ("fedavg", 0.5)]
     assert (figure.y, figure.unit, figure.logarithmic) == ("seconds", "s", logarithmic)
+
+
+def test_bars_of_rounds_are_in_rounds(tmp_path: Path) -> None:
+    axes = {"defense.name": ["krum"], "rounds": [5]}
+    figure = one(tmp_path, {"kind": "bars", "value": "half_rounds"}, axes=axes, make_round=stopping_round_of)
+    assert numbers(figure.panels[0].series[0].points) == [("krum", 2)]
+    assert (figure.unit, figure.logarithmic) == ("rounds", ())
 
 
 def test_curves_have_a_point_for_every_round(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from snowball.records.fading import Fading
 from snowball.report import Row, write_headline, write_prose
 from snowball.report.outcomes import Outcome
-from snowball.report.prose import OUTCOMES, describe_exceptions, describe_outcome
+from snowball.report.prose import OUTCOMES, describe_exceptions, describe_fading, describe_outcome
 from snowball.report.runs import Point
 
 
@@ -172,6 +173,23 @@ def test_who_was_dropped_is_said_with_the_reasons() -> None:
     words = "Dropped: 7 (2 × not-finite) and 9 (1 × not-finite). The model stayed as it was in round 3."  # noqa: RUF001
     assert write_prose([replace(SAFE, dropped=dropped, kept=[3])]).endswith(words)
     assert describe_exceptions(SAFE) == ""
+
+
+def test_how_a_backdoor_fades_is_said() -> None:
+    assert describe_fading(SAFE) == ""
+    row = replace(FOOLED, last_backdoor_accuracy=0.31, fading=Fading(9, 0.97, 0.42, 7))
+    words = (
+        "The attack stopped in round 9, when the trigger worked on 97%, on 42% 10 rounds later, on 31% in the last "
+        "round; it fell below half of that after 7 rounds."
+    )
+    assert describe_fading(row) == words
+    assert write_prose([row]).endswith(words)
+    short = replace(row, fading=Fading(18, 0.97, None, None))
+    assert describe_fading(short) == (
+        "The attack stopped in round 18, when the trigger worked on 97%, on 31% in the last round; it did not fall "
+        "below half of that."
+    )
+    assert describe_fading(replace(row, fading=Fading(9, 0.97, None, 1))).endswith("after 1 round.")
 
 
 def test_of_many_that_were_dropped_a_few_are_named() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps_made import make_sweep
+from sweeps_made import make_sweep, stopping_round_of
 
 from snowball.errors import RunError
 from snowball.report.results import (
@@ -44,6 +44,15 @@ def test_a_row_has_settings_metrics_and_times(results: list[Result]) -> None:
     assert json.loads(krum.texts["settings"])["defense"] == {"name": "krum"}
     assert snowball.metrics["last_backdoor_accuracy"] == pytest.approx(0.003)
     assert snowball.metrics["defense_seconds"] == pytest.approx(0.2)
+
+
+def test_how_a_backdoor_fades_is_in_the_row(tmp_path: Path) -> None:
+    make_sweep(tmp_path, {"defense.name": ["krum"], "seed": [1], "rounds": [13]}, stopping_round_of)
+    (result,) = collect_results(find_runs([tmp_path]), [])
+    assert result.metrics["stop_backdoor_accuracy"] == pytest.approx(0.9)
+    assert result.metrics["later_backdoor_accuracy"] == pytest.approx(0.9 * (2 / 3) ** 10)
+    assert result.metrics["half_rounds"] == 2  # 0.6, then 0.4, which is below 0.45
+    assert list(parse_results(format_results([result]), "here")) == [result]
 
 
 def test_what_is_written_is_read_again(results: list[Result], tmp_path: Path) -> None:
@@ -109,6 +118,7 @@ def test_contradictory_results_of_one_machine_are_refused(results: list[Result])
         ("main_accuracy", "1.5", "a number from 0 to 1 was expected"),
         ("main_accuracy", "nan", "a number from 0 to 1 was expected"),
         ("defense_seconds", "-1", "was expected"),
+        ("half_rounds", "1e10", "a number from 0 to 1000000000 was expected"),
     ],
 )
 def test_a_changed_row_is_refused(field: str, value: str, message: str, results: list[Result]) -> None:

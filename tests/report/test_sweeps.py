@@ -392,6 +392,10 @@ def test_a_manifest_that_is_none_is_one_sentence(tmp_path: Path, content: str, s
         ({"table": {"rows": "defense.name"}}, "has a table whose rows are not a list of names"),
         ({"table": {"columns": [3]}}, "has a table whose columns are not a list of names"),
         (
+            {"table": {"worst": ["attack.target"]}},
+            "has a table of the worst of ['attack.target'], which is not a setting",
+        ),
+        (
             {"table": {"values": ["main_acuracy"]}},
             "'main_acuracy', which is not a metric; did you mean 'main_accuracy'?",
         ),

@@ -219,3 +219,42 @@ def test_approaches_compete_under_the_same_conditions_alone() -> None:
     found = runs({"krum": 0.5, "snowball": 0.4}, data_alpha=0.1) + runs({"krum": 0.1, "snowball": 0.2}, data_alpha=1.0)
     grid = build_sweep_table(sweep(found, table=TABLE | {"rows": ["data.alpha", "defense.name"]}))
     assert best_rows(grid) == {"mnist cba": {"0.1 snowball", "1.0 krum"}}
+
+
+WORST = {"table": TABLE | {"worst": "attack.target"}}
+
+
+def test_a_cell_shows_the_worst_value_of_a_setting() -> None:
+    found = [each for target in (1, 3) for each in runs({"krum": 0.1 * target, "snowball": 0.4}, attack_target=target)]
+    table = build_sweep_table(sweep(found, **WORST))
+    krum, snowball = (line[0] for line in table.cells)
+    assert table.column_names == ["data.name", "attack.name"]
+    assert krum.values["backdoor_accuracy"] == pytest.approx([0.31, 0.32, 0.33])
+    assert krum.worst == {"backdoor_accuracy": "3", "main_accuracy": "1"}
+    assert snowball.worst["backdoor_accuracy"] == "1"  # the first of equals
+    assert (krum.expected, krum.missing(), len(krum.runs)) == (6, "", 6)
+    assert best_rows(table) == {"mnist cba": {"krum"}}
+
+
+def test_the_worst_of_accuracies_is_the_lowest_mean_and_not_the_lowest_number() -> None:
+    numbers = {1: [0.9, 0.5, 0.9], 3: [0.7, 0.7, 0.7], 5: [0.8, 0.8, 0.8]}
+    found = [
+        run({"main_accuracy": value}, attack_target=target, seed=seed)
+        for target, values in numbers.items()
+        for seed, value in zip(SEEDS, values, strict=True)
+    ]
+    cell = build_sweep_table(sweep(found, **WORST)).cells[0][0]
+    assert (cell.values["main_accuracy"], cell.worst) == ([0.7] * 3, {"main_accuracy": "3"})
+
+
+def test_without_finished_runs_there_is_no_worst() -> None:
+    found = [replace(each, state="missing", metrics={}) for each in runs({"krum": 0.5}, attack_target=1)]
+    cell = build_sweep_table(sweep(found, **WORST)).cells[0][0]
+    assert (cell.worst, cell.mean("backdoor_accuracy"), cell.missing()) == ({}, None, "0 of 3")
+
+
+def test_without_such_a_setting_the_values_are_columns() -> None:
+    found = [each for target in (1, 3) for each in runs({"krum": 0.1}, attack_target=target)]
+    table = build_sweep_table(sweep(found))
+    assert table.column_names == ["data.name", "attack.name", "attack.target"]
+    assert [cell.worst for cell in table.cells[0]] == [{}, {}]

@@ -362,6 +362,38 @@ def test_every_grid_is_listed_with_what_it_is() -> None:
     assert all(title and not re.search(r"[#.]", title) for title in listed.values())
 
 
+WORST = """[table]
+rows = ["defense.name"]
+columns = []
+values = ["backdoor_accuracy"]
+worst = "attack.target"
+
+[[grid]]
+preset = "demo"
+axes = { "defense.name" = ["krum"], "attack.target" = [1, 7] }
+"""
+
+
+def test_a_table_names_the_setting_whose_worst_value_it_shows(tmp_path: Path) -> None:
+    manifest = grid_in(tmp_path, WORST).manifest()
+    assert manifest.table
+    assert manifest.table["worst"] == "attack.target"
+    assert [run.at["attack.target"] for run in manifest.runs] == [1, 7]
+
+
+@pytest.mark.parametrize(
+    ("worst", "sentence"),
+    [
+        ("attack.targets", "[table] names attack.targets, which no run has; did you mean 'attack.target'?"),
+        ("defense.name", "[table] names defense.name twice"),
+    ],
+)
+def test_a_worst_setting_that_cannot_be_is_refused(tmp_path: Path, worst: str, sentence: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        grid_in(tmp_path, WORST.replace("attack.target", worst, 1))
+    assert str(caught.value) == sentence
+
+
 def test_what_goes_before_a_defense_can_be_an_axis(tmp_path: Path) -> None:
     grid = grid_in(tmp_path, SMALL.replace("seed = [1, 2]", '"defense.before" = ["none", "nnm", "arc"]\nseed = [1]'))
     before = [[mixing["name"] for mixing in run.experiment.defense.before] for run in grid.runs]

@@ -160,13 +160,13 @@ def show_headline(rows: "Sequence[Row]") -> None:
 
 
 def show_exceptions(rows: "Iterable[Row]") -> None:
-    """Print which runs dropped clients or kept a round's old model."""
+    """Print which runs dropped clients or kept a round's old model, and how a backdoor faded."""
     from snowball.records.text import escape_text
-    from snowball.report.prose import describe_exceptions
+    from snowball.report.prose import describe_exceptions, describe_fading
     from snowball.report.sweeps import MAX_SENTENCE_CHARS
 
     for row in rows:
-        if said := describe_exceptions(row):
+        for said in filter(None, (describe_fading(row), describe_exceptions(row))):
             typer.echo(escape_text(f"{row.name}: {said}", MAX_SENTENCE_CHARS))
 
 

@@ -7,7 +7,7 @@ from snowball.data.base import Dataset, DatasetInfo, Location, Split
 from snowball.data.images import ImageDataset
 from snowball.data.own import OwnData
 from snowball.data.sets.cifar10 import CIFAR10
-from snowball.data.sets.femnist import FEMNIST
+from snowball.data.sets.femnist import FEMNIST, LETTERS_ALONE
 from snowball.data.sets.mnist import FASHION_MNIST, MNIST, MNIST_SAMPLE
 from snowball.data.sets.sent140 import SENT140, SENT140_USERS, Sent140Loader
 from snowball.data.text import DEFAULT_TOKENISER, TOKENISERS, TextDataset, Vocabulary
@@ -33,7 +33,10 @@ __all__ = [
 
 DATASETS: Registry[DatasetInfo] = Registry(
     "snowball.datasets",
-    {info.name: info for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST, CIFAR10, FEMNIST, SENT140, SENT140_USERS)},
+    {
+        info.name: info
+        for info in (MNIST_SAMPLE, MNIST, FASHION_MNIST, CIFAR10, FEMNIST, LETTERS_ALONE, SENT140, SENT140_USERS)
+    },
     required_attributes=("name", "summary", "needs", "locate", "fetch", "load"),
     adapt=make_instance,
 )

@@ -4,12 +4,13 @@ The kind of the samples follows from their shape and type: (n, channels, height,
 images, (n, features) of floats are features, (n, length) of integers are token ids.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -35,7 +36,7 @@ DISPLAY_NAME = "own data"
 """The name of such a data set in messages and reports."""
 
 Samples = TorchDataset[Any] | Sequence[Any]
-"""Samples and labels: a torch Dataset of (input, label) items, or a pair of arrays (inputs, labels)."""
+"""Samples and labels: a Dataset of (input, label) items, torch's or like it, or a pair of arrays (inputs, labels)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,8 @@ class OwnData:
     unchanged, and so do token ids (n, length), in which 0 is padding. Labels are integers from 0.
 
     Attributes:
-        train: a torch Dataset of (input, label) items, or a pair (inputs, labels) of tensors or arrays.
+        train: a torch Dataset of (input, label) items, such as torchvision's, or another object with items and a
+            length; or a pair (inputs, labels) of tensors or arrays.
         test: the same for testing; by default, a fifth of the training samples, drawn by the experiment's seed.
         clients: the client of each training sample, as numbers or names; the partition is then `natural` by default.
         classes: the number of classes; by default, one more than the highest label, and every class must occur.
@@ -88,7 +90,7 @@ def read_split(source: Any, name: str) -> Split:
     """Read and check the samples and labels of a source; `name` names it in errors."""
     if isinstance(source, TensorDataset):
         source = source.tensors
-    if isinstance(source, TorchDataset):
+    if isinstance(source, TorchDataset) or is_map_style(source):
         source = read_items(source, name)
     if not isinstance(source, tuple | list) or len(source) != 2:
         given = f"{len(source)} of them" if isinstance(source, tuple | list) else type(source).__name__
@@ -99,8 +101,14 @@ def read_split(source: Any, name: str) -> Split:
     return Split(check_inputs(inputs, name), check_labels(labels, len(inputs), name))
 
 
-def read_items(dataset: TorchDataset[Any], name: str) -> tuple[Tensor, Tensor]:
-    """Read all items of a torch Dataset, once."""
+def is_map_style(source: Any) -> bool:
+    """Return whether an object has items by number and a length, as torch expects of a Dataset, and is not an array."""
+    array = isinstance(source, tuple | list | str | bytes | Mapping | Tensor | np.ndarray)
+    return not array and hasattr(source, "__getitem__") and hasattr(source, "__len__")
+
+
+def read_items(dataset: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Read all items of a Dataset, once."""
     inputs: list[Tensor] = []
     labels: list[Tensor] = []
     for number, item in iterate_items(dataset, name):
@@ -138,7 +146,7 @@ def to_tensor(values: Any, name: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach().cpu().clone(memory_format=torch.contiguous_format)
     try:
-        array = np.asarray(values)
+        array = read_pillow_image(values, name) if is_pillow_image(values) else np.asarray(values)
     except (TypeError, ValueError) as error:  # rows of different lengths
         raise DataError(f"{name} cannot be read as one array: {describe_error(error)}") from error
     if array.dtype.kind not in "biuf":
@@ -146,6 +154,19 @@ def to_tensor(values: Any, name: str) -> Tensor:
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)  # torch can hardly compute with other unsigned types
     return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+
+
+def is_pillow_image(values: Any) -> bool:
+    """Return whether an object is an image of Pillow, which torchvision's data sets hold without a transform."""
+    return hasattr(values, "getbands") and hasattr(values, "mode")
+
+
+def read_pillow_image(image: Any, name: str) -> npt.NDArray[Any]:
+    """Return the pixels of an image of Pillow, with its channels first if it has several."""
+    if image.mode == "P":
+        raise DataError(f"{name} is an image with a palette: convert it, e.g. with image.convert('RGB')")
+    pixels = np.asarray(image)
+    return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
 
 
 def check_inputs(inputs: Tensor, name: str) -> Tensor:

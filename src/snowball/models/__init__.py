@@ -1,4 +1,4 @@
-"""The paper's networks, and those of other packages, by name.
+"""The paper's networks, residual ones, and those of other packages, by name.
 
 Any torch module can be trained: put a `ModelInfo` into `MODELS`, name its class or a function in the entry-point group
 `snowball.models` of a package, or give `module:Class` as the model's name. Worker processes find a model in a module
@@ -19,9 +19,10 @@ from snowball.models.cnn import CNN
 from snowball.models.gru import TextGRU
 from snowball.models.own import refuse_untrainable
 from snowball.models.randomness import draw_from
+from snowball.models.resnet import ResNet, build_resnet
 from snowball.registry import OWN_NAME, Registry, suggest_or_list
 
-__all__ = ["CNN", "MODELS", "CifarCNN", "ModelInfo", "TextGRU", "build_model", "draw_from"]
+__all__ = ["CNN", "MODELS", "CifarCNN", "ModelInfo", "ResNet", "TextGRU", "build_model", "draw_from"]
 
 IMAGE_AXES, TEXT_AXES = ("channels", "height", "width"), ("tokens", "width")
 
@@ -93,6 +94,30 @@ MODELS: Registry[ModelInfo] = Registry(
                 "cifar-cnn-quarter",
                 "a quarter as wide: six 3x3 convolutions of 16, 32 and 64 maps, FC",
                 partial(build_with_kaiming, CifarCNN, (16, 32, 64)),
+                IMAGE_AXES,
+            ),
+            ModelInfo(
+                "resnet8",
+                "residual, 7 convolutions of 16, 32 and 64 maps, FC; group normalisation",
+                partial(build_resnet, (16, 32, 64), 1, "group"),
+                IMAGE_AXES,
+            ),
+            ModelInfo(
+                "resnet8-bn",
+                "the same with batch normalisation",
+                partial(build_resnet, (16, 32, 64), 1, "batch"),
+                IMAGE_AXES,
+            ),
+            ModelInfo(
+                "resnet18",
+                "residual, 17 convolutions of 64, 128, 256 and 512 maps, FC; group normalisation",
+                partial(build_resnet, (64, 128, 256, 512), 2, "group"),
+                IMAGE_AXES,
+            ),
+            ModelInfo(
+                "resnet18-bn",
+                "the same with batch normalisation",
+                partial(build_resnet, (64, 128, 256, 512), 2, "batch"),
                 IMAGE_AXES,
             ),
             ModelInfo(

@@ -21,6 +21,9 @@ ADDED_SETTINGS: dict[str, Any] = {
     "timeout": 600,
     "faults": {"dropped": 0, "slow": 0, "duplicated": 0, "corrupted": 0, "killed": 0},
     "before": [],
+    "start": None,
+    "start_sha256": None,
+    "in_rounds": [],
 }
 """Settings that were added after the first runs were named, each with the value that means the former behaviour.
 

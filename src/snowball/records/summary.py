@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self, final
 
 from snowball.records.checks import is_between, is_fraction, make_dict_check
+from snowball.records.fading import Fading, is_fading, measure_fading
 from snowball.records.files import check_fields
 from snowball.records.rounds import TOP_DOWN, RoundRecord, compute_error_rates
 
@@ -47,6 +48,7 @@ class Summary:
         seconds: total time, by stage and part of a stage.
         dropped: how often each client was dropped, by reason; only in the file if there are any.
         kept: the rounds that left the global model unchanged; only in the file if there are any.
+        fading: how the backdoor fades after the attack has stopped; only in the file if it stops before the last round.
     """
 
     best: RoundScores | None
@@ -57,6 +59,7 @@ class Summary:
     seconds: dict[str, float]
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     kept: Sequence[int] = ()
+    fading: Fading | None = None
 
     @classmethod
     def parse(cls, content: Any, fault: str) -> Self:
@@ -71,11 +74,12 @@ class Summary:
             seconds=fields["seconds"],
             dropped=fields["dropped"],
             kept=fields["kept"],
+            fading=Fading.parse(fields["fading"]),
         )
 
     def plain(self) -> dict[str, Any]:
         """The content of summary.json."""
-        return {name: value for name, value in asdict(self).items() if value or name not in ("dropped", "kept")}
+        return {name: value for name, value in asdict(self).items() if value or name not in RARE}
 
 
 def summarise_rounds(rounds: Sequence[RoundRecord]) -> Summary:
@@ -95,6 +99,7 @@ def summarise_rounds(rounds: Sequence[RoundRecord]) -> Summary:
         seconds=_total_seconds(rounds),
         dropped={client: dict(reasons) for client, reasons in dropped.items()},
         kept=[record["round"] for record in rounds if record.get("kept") is not None],
+        fading=measure_fading(rounds),
     )
 
 
@@ -155,8 +160,12 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "seconds": make_dict_check(lambda time: is_between(time, MAX_SECONDS)),
     "dropped": make_dict_check(make_dict_check(lambda count: type(count) is int and count > 0)),
     "kept": lambda value: isinstance(value, list) and all(type(round) is int for round in value),
+    "fading": is_fading,
 }
 """The fields of a summary, and the check of each."""
 
-OPTIONAL: dict[str, Any] = {"top_down": None, "dropped": {}, "kept": []}
+RARE: dict[str, Any] = {"dropped": {}, "kept": [], "fading": None}
+"""The fields that are only in the file if they say something, and the values that say nothing."""
+
+OPTIONAL: dict[str, Any] = {"top_down": None, **RARE}
 """The values of fields that a summary may leave out."""

@@ -20,7 +20,8 @@ class CellText:
 
     Attributes:
         mean: the mean over the runs; if there is no number, how many runs there are.
-        rest: the text after it: spread, published number, and how many runs there are if some are missing.
+        rest: the text after it: spread, the worst value of a setting, published number, and how many runs there are if
+            some are missing.
         best: whether it is the best realistic approach.
         colour: red for far worse than published, green for far better.
     """
@@ -52,7 +53,8 @@ def _format_cell(table: SweepTable, row: int, column: int, metric: str) -> CellT
     brackets = "" if published is None else f"({format_metric(metric, published, 2)})"
     if mean is None:
         return CellText(missing or ABSENT, brackets)
-    rest = ("" if spread is None else f"± {format_metric(metric, spread)}", brackets, missing and f"[{missing}]")
+    at = f"at {cell.worst[metric]}" if metric in cell.worst else ""
+    rest = ("" if spread is None else f"± {format_metric(metric, spread)}", at, brackets, missing and f"[{missing}]")
     colour = COLOURS.get(cell.compared(metric) or "", "")
     return CellText(
         format_metric(metric, mean), " ".join(filter(None, rest)), first and (row, column) in table.best, colour
@@ -60,17 +62,18 @@ def _format_cell(table: SweepTable, row: int, column: int, metric: str) -> CellT
 
 
 def format_metric(metric: str, value: float, digits: int = 1) -> str:
-    """Format a metric's number in per cent or seconds."""
-    return f"{value:.3g}" if METRICS[metric].timed else f"{100 * value:.{digits}f}"
+    """Format a metric's number in per cent, seconds or rounds."""
+    return f"{100 * value:.{digits}f}" if METRICS[metric].unit == "%" else f"{value:.3g}"
 
 
 def write_legend(table: SweepTable) -> str:
     """Explain the numbers of a table."""
-    per_cent = "" if all(METRICS[name].timed for name in table.metrics) else ", in per cent"
+    per_cent = ", in per cent" if any(METRICS[name].unit == "%" for name in table.metrics) else ""
     published = any(cell.published for line in table.cells for cell in line)
     beside = ", and the published number in brackets" if published else ""
     sentences = (
         f"{describe_seeds(table)}{per_cent}{beside}.",
+        describe_worst(table),
         "; ".join(f"{METRICS[name].short}: {METRICS[name].label}" for name in table.metrics) + ".",
         "Bold: the best realistic approach." if table.best else "",
     )
@@ -81,6 +84,11 @@ def describe_seeds(table: SweepTable) -> str:
     """Say what a number is taken over: a mean and its spread only if there are several seeds."""
     spread = any(cell.spread(name) is not None for line in table.cells for cell in line for name in table.metrics)
     return "Mean ± standard deviation over seeds" if spread else "One seed"
+
+
+def describe_worst(table: SweepTable) -> str:
+    """Say that numbers are the worst over a setting; empty if they are not."""
+    return f"Each number is that of the worst {table.worst}, which follows it." if table.worst else ""
 
 
 def write_terminal_legend(table: SweepTable) -> str:

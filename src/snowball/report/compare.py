@@ -18,9 +18,11 @@ from snowball.settings import flatten_settings
 DEFAULTS: dict[str, Any] = {
     "data.examples": None,
     "data.tokeniser": "words",
+    "model.start": None,
     "attack.draw": "exact",
     "attack.first_round": 1,
     "attack.last_round": None,
+    "attack.in_rounds": [],
     "attack.share_of_rounds": 1,
     "defense.before": [],
     "faults.dropped": 0,

@@ -81,6 +81,6 @@ def _parse_value(kind: str, key: str, value: Any) -> Any:
     for name in names if key == "value" else ():
         if name not in known:
             raise SettingError(f"figure.value is one of {', '.join(known)}, got {name!r}")
-    if key == "value" and len({METRICS[name].timed for name in names}) != 1:
+    if key == "value" and len({METRICS[name].unit for name in names}) != 1:
         raise SettingError(f"figure.value needs metrics of one unit, got {value!r}")
     return tuple(names)

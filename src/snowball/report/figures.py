@@ -15,6 +15,7 @@ from snowball.errors import RunError, SettingError, SnowballError
 from snowball.records.rounds import CODES, PAIRS, RoundRecord
 from snowball.records.run import RunFolder
 from snowball.report.figure_spec import FigureSpec, parse_figure
+from snowball.report.run_metrics import Unit
 from snowball.report.runs import ABSENT, note_faults
 from snowball.report.sweeps import METRICS, Run, Sweep, find_mixed_settings
 
@@ -99,7 +100,7 @@ class Figure:
         x: the label of the x axis.
         y: the label of the y axis; for bars, of the axis of the numbers.
         value: the measured quantity; the y axis shows it, except in a heat map.
-        unit: "%" for fractions, "s" for seconds.
+        unit: "%" for fractions, "s" for seconds, "rounds" for numbers of rounds.
         unfinished: how many of the sweep's runs are missing, because they are not finished or cannot be read.
         logarithmic: the axes that are logarithmic.
         defenses: whether bars stand for defenses, which have their own colours.
@@ -110,7 +111,7 @@ class Figure:
     x: str
     y: str
     value: str
-    unit: Literal["%", "s", ""]
+    unit: Unit | Literal[""]
     panels: tuple[Panel, ...]
     unfinished: int = 0
     logarithmic: tuple[Literal["x", "y"], ...] = ()
@@ -340,13 +341,13 @@ def _list_numbers(panel: Panel) -> list[float]:
     return [point.y for series in panel.series for point in series.points if point.y is not None]
 
 
-def _describe_value(spec: FigureSpec) -> tuple[str, Literal["%", "s", ""]]:
+def _describe_value(spec: FigureSpec) -> tuple[str, Unit | Literal[""]]:
     """Return the measured quantity in words, and its unit."""
     if not spec.value:
         return "", ""
-    timed = METRICS[spec.value[0]].timed
-    together = "seconds" if timed else "share"
-    return together if len(spec.value) > 1 else _label_metric(spec, spec.value[0]), "s" if timed else "%"
+    unit = METRICS[spec.value[0]].unit
+    together = {"%": "share", "s": "seconds", "rounds": "rounds"}[unit]
+    return together if len(spec.value) > 1 else _label_metric(spec, spec.value[0]), unit
 
 
 def _are_steep(panels: Iterable[Panel]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from snowball.records.fading import LATER_ROUNDS
 from snowball.report.outcomes import CHANCE, MAX_OUT, Outcome, judge_rows
 from snowball.report.runs import ABSENT, Row
 
@@ -133,9 +134,26 @@ def _describe_run(row: Row) -> str:
     text = f"The last model of {row.name} is right on {_format_share(row.last_main_accuracy)} of clean samples"
     if row.last_backdoor_accuracy is not None:
         text += f" and does as the attacker likes with {_format_share(row.last_backdoor_accuracy)} of triggered ones"
-    return " ".join(
-        filter(None, (text + _describe_election(row) + "." + _describe_best_round(row), describe_exceptions(row)))
-    )
+    text += _describe_election(row) + "." + _describe_best_round(row)
+    return " ".join(filter(None, (text, describe_fading(row), describe_exceptions(row))))
+
+
+def describe_fading(row: Row) -> str:
+    """Say how the backdoor fades after the attack has stopped; empty if it does not stop before the last round."""
+    fading, last = row.fading, row.last_backdoor_accuracy
+    if fading is None:
+        return ""
+    later = fading.later_backdoor_accuracy
+    parts = [
+        f"on {_format_share(later)} {LATER_ROUNDS} rounds later" if later is not None else "",
+        f"on {_format_share(last)} in the last round" if last is not None else "",
+    ]
+    trend = "it did not fall below half of that"
+    if fading.half_rounds is not None:
+        trend = f"it fell below half of that after {fading.half_rounds} round{'s' * (fading.half_rounds > 1)}"
+    before = _format_share(fading.backdoor_accuracy)
+    worked = f"The attack stopped in round {fading.stop}, when the trigger worked on {before}"
+    return f"{', '.join(filter(None, (worked, *parts)))}; {trend}."
 
 
 def describe_exceptions(row: Row) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from snowball.errors import RunError
 from snowball.records.checks import is_between
+from snowball.records.fading import MAX_ROUNDS
 from snowball.records.files import explain_os_errors, parse_json, write_bytes
 from snowball.records.run import RunFolder
 from snowball.records.run_names import hash_settings
@@ -36,8 +37,11 @@ NAMES = ("format", "run", "settings_hash", *COORDINATES, "commit", "started")
 """The fields that are short texts; those named by a path repeat the settings."""
 
 TIMES = tuple(name for name, metric in METRICS.items() if metric.timed)
+HIGHEST = {"%": 1, "s": MAX_SECONDS, "rounds": MAX_ROUNDS}
+"""The highest number of a metric, by its unit."""
+
 FIELDS = (*NAMES, *METRICS, *OBJECTS)
-"""The columns of the file. A metric is a fraction or in seconds, and empty if there is nothing to measure."""
+"""The columns of the file. A metric is a fraction, in seconds or in rounds; it is empty if nothing was measured."""
 
 HARMLESS_NAME = re.compile(r"(?![=+@-])[\w .:+/@-]*")
 """Short texts that no spreadsheet takes for a formula and no terminal for a command."""
@@ -186,8 +190,8 @@ def refuse_changed_settings(row: Mapping[str | None, Any], where: str) -> None:
 
 
 def parse_number(name: str, text: str, where: str) -> float:
-    """Parse a metric: a fraction, or seconds."""
-    highest = MAX_SECONDS if name in TIMES else 1
+    """Parse a metric: a fraction, seconds, or a number of rounds."""
+    highest = HIGHEST[METRICS[name].unit]
     try:
         number = float(text)
     except ValueError:

@@ -5,15 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from snowball.errors import RunError
 from snowball.records.checks import is_between
+from snowball.records.fading import LATER_ROUNDS
 from snowball.records.files import parse_json, read_lines
 from snowball.records.rounds import RoundRecord
 from snowball.records.run import ROUNDS, SUMMARY, RunFolder
 from snowball.records.summary import MAX_SECONDS, Summary
 from snowball.report.runs import count_rounds
+
+Unit = Literal["%", "s", "rounds"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Metric:
         read_round: reads it from a round's record; None if single rounds do not have it.
         higher_is_better: False if lower is.
         stage: the part of a round that a time is the median of, over the rounds.
+        counts_rounds: whether it is a number of rounds.
     """
 
     short: str
@@ -35,11 +39,17 @@ class Metric:
     read_round: Callable[[RoundRecord], float | None] | None = None
     higher_is_better: bool = False
     stage: str = ""
+    counts_rounds: bool = False
 
     @property
     def timed(self) -> bool:
-        """Whether it is in seconds rather than a fraction."""
+        """Whether it is in seconds."""
         return self.stage != ""
+
+    @property
+    def unit(self) -> Unit:
+        """The unit; fractions are shown in per cent."""
+        return "s" if self.timed else "rounds" if self.counts_rounds else "%"
 
 
 IN_TOP_DOWN_ROUNDS = ", in rounds with a top-down election if there are any"
@@ -90,6 +100,22 @@ METRICS = {
         "FNR",
         f"benign updates left out{IN_TOP_DOWN_ROUNDS}",
         lambda summary: (summary.top_down or summary).false_negative_rate,
+    ),
+    "stop_backdoor_accuracy": Metric(
+        "BA, stop",
+        "backdoor accuracy when the attack stops",
+        lambda summary: summary.fading and summary.fading.backdoor_accuracy,
+    ),
+    "later_backdoor_accuracy": Metric(
+        f"BA, +{LATER_ROUNDS}",
+        f"backdoor accuracy {LATER_ROUNDS} rounds after the attack stops",
+        lambda summary: summary.fading and summary.fading.later_backdoor_accuracy,
+    ),
+    "half_rounds": Metric(
+        "half after",
+        "rounds after the attack stops until the backdoor is below half of what it was",
+        lambda summary: summary.fading and summary.fading.half_rounds,
+        counts_rounds=True,
     ),
     "defense_seconds": Metric(
         "defense, s",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from snowball.errors import RunError
+from snowball.records.fading import Fading
 from snowball.records.files import read_lines
 from snowball.records.rounds import ADAPTATION, RoundRecord
 from snowball.records.run import ROUNDS, RUN, SUMMARY, RunFolder, RunInfo
@@ -51,6 +52,7 @@ class Row:
         kept: the rounds that left the global model as it was.
         conditions: see `hash_conditions`.
         points: its rounds.
+        fading: how the backdoor fades after the attack has stopped, if it stops before the last round.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Row:
     kept: Sequence[int] = ()
     conditions: str = ""
     points: Sequence[Point] = ()
+    fading: Fading | None = None
 
     @property
     def infected(self) -> int:
@@ -236,6 +239,7 @@ def build_row(name: str, folder: RunFolder, records: Sequence[RoundRecord]) -> R
         kept=summary.kept,
         conditions=hash_conditions(folder.run),
         points=tuple(map(_build_point, records)),
+        fading=summary.fading,
     )
 
 

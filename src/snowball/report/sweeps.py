@@ -139,6 +139,9 @@ def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[st
         for part in ("rows", "columns", "values"):
             if not are_texts((table or {}).get(part, [])):
                 raise RunError(f"{file} has a table whose {part} are not a list of names")
+        worst = (table or {}).get("worst")
+        if worst is not None and not are_texts([worst]):
+            raise RunError(f"{file} has a table of the worst of {ascii(worst)[:60]}, which is not a setting")
         for value in (table or {}).get("values", []):
             if value not in METRICS:
                 raise RunError(
@@ -151,11 +154,13 @@ def _check_table(table: dict[str, Any] | None, file: str | Path, faults: list[st
 def choose_layout(sweep: Sweep) -> tuple[list[str], list[str], list[str]]:
     """Return paths of rows, paths of columns, and metrics: as the table says, or one row per defense.
 
-    Other settings in which runs differ, except seeds, become columns too, so that no mean mixes them.
+    Other settings in which runs differ, except seeds and the one whose worst value is shown, become columns too, so
+    that no mean mixes them.
     """
     table = sweep.table or {}
     rows, columns = table.get("rows") or ["defense.name"], table.get("columns", [])
-    columns = [*columns, *find_mixed_settings(sweep.runs, [*rows, *columns])]
+    worst = [table["worst"]] if table.get("worst") else []
+    columns = [*columns, *find_mixed_settings(sweep.runs, [*rows, *columns, *worst])]
     return rows, columns, table.get("values") or ["backdoor_accuracy", "main_accuracy"]
 
 

@@ -29,6 +29,7 @@ class Cell:
         at: the settings that all the runs share.
         failed: the sentences of the runs that failed, by name.
         broken: the sentences of the runs that cannot be used.
+        worst: by metric, the value of the setting whose worst value a table shows; empty without such a setting.
     """
 
     values: dict[str, list[float]]
@@ -38,6 +39,7 @@ class Cell:
     at: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
+    worst: dict[str, str] = field(default_factory=dict)
 
     def mean(self, metric: str) -> float | None:
         """Return the mean over the runs; None if there is no number."""
@@ -81,6 +83,7 @@ class SweepTable:
         metrics: the names of the numbers in every cell, the most important first.
         cells: by row, then by column.
         best: (row, column) of the best realistic approach by the first metric, if there are several.
+        worst: the path of the setting whose worst value every number shows; empty if there is none.
     """
 
     title: str
@@ -91,17 +94,21 @@ class SweepTable:
     metrics: list[str]
     cells: list[list[Cell]]
     best: frozenset[tuple[int, int]]
+    worst: str = ""
 
 
 def build_sweep_table(sweep: Sweep) -> SweepTable:
     """Build the table that the sweep's [table] asks for, or one row per defense."""
     row_names, column_names, metrics = choose_layout(sweep)
+    worst = (sweep.table or {}).get("worst") or ""
     rows, columns = _order_labels(sweep.runs, row_names), _order_labels(sweep.runs, column_names)
     numbers = read_published_numbers()[sweep.published]["numbers"] if sweep.published else []
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in sweep.runs:
         groups.setdefault((locate_run(run, row_names), locate_run(run, column_names)), []).append(run)
-    cells = [[_build_cell(groups.get((row, column), []), metrics, numbers) for column in columns] for row in rows]
+    cells = [
+        [_build_cell(groups.get((row, column), []), metrics, numbers, worst) for column in columns] for row in rows
+    ]
     return SweepTable(
         title=sweep.title,
         row_names=list(map(escape_text, row_names)),
@@ -111,6 +118,7 @@ def build_sweep_table(sweep: Sweep) -> SweepTable:
         metrics=metrics,
         cells=cells,
         best=_find_best(cells, metrics[0]),
+        worst=escape_text(worst),
     )
 
 
@@ -132,18 +140,30 @@ def _format_label(value: Any) -> str:
     return ABSENT if value is None else escape_text(value if isinstance(value, str) else json.dumps(value))
 
 
-def _build_cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[str, Any]]) -> Cell:
+def _build_cell(runs: Sequence[Run], metrics: Sequence[str], numbers: Iterable[dict[str, Any]], worst: str) -> Cell:
     finished = [run for run in runs if run.state == "finished"]
     at = _find_shared([run.at for run in runs])
+    chosen = {name: _find_worst(finished, name, worst) for name in metrics}
     return Cell(
-        values={name: [run.metrics[name] for run in finished if name in run.metrics] for name in metrics},
+        values={name: values for name, (_, values) in chosen.items()},
         runs=[run.name for run in finished],
         expected=len(runs),
         published=_find_published(at, metrics, numbers),
         at=at,
         failed={run.name: run.sentence for run in runs if run.state == "failed"},
         broken=tuple(run.sentence for run in runs if run.state == "broken"),
+        worst={name: label for name, (label, values) in chosen.items() if worst and values},
     )
+
+
+def _find_worst(runs: Iterable[Run], metric: str, path: str) -> tuple[str, list[float]]:
+    """Return the setting's value with the worst mean over seeds, and its numbers; all numbers if there is no path."""
+    groups: dict[str, list[float]] = {}
+    for run in runs:
+        if metric in run.metrics:
+            groups.setdefault(_format_label(run.at.get(path)), []).append(run.metrics[metric])
+    choose = min if METRICS[metric].higher_is_better else max
+    return choose(groups.items(), key=lambda group: fmean(group[1]), default=("", []))
 
 
 def _find_shared(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ def is_attack_round(experiment: Experiment, round: int) -> bool:
     attack = experiment.attack
     if round < attack.first_round or round > (attack.last_round or round):
         return False
+    if attack.in_rounds and round not in attack.in_rounds:
+        return False
     return float(torch.rand((), generator=stream(experiment.seed, "attack", "round", round))) < attack.share_of_rounds
 
 

@@ -18,6 +18,7 @@ from snowball.defenses.build import assemble_defense, complete_mixings
 from snowball.errors import SettingError
 from snowball.models import MODELS
 from snowball.models.own import describe_model
+from snowball.models.start import compute_start_sha256
 from snowball.registry import OWN_NAME, suggest_name
 from snowball.setting_docs import SettingInfo, describe_choice, describe_section
 from snowball.settings import (
@@ -33,6 +34,15 @@ from snowball.settings import (
 
 def make_no_attack() -> None:
     """Return no attack: all clients are benign."""
+
+
+def sort_rounds(rounds: Any) -> Any:
+    """Return a list of rounds in order, each once, so that the same rounds have the same settings."""
+    if not isinstance(rounds, list | tuple) or not all(type(round) is int for round in rounds):
+        raise SettingError(f"attack.in_rounds must be a list of whole numbers, such as [5, 10], got {rounds!r}")
+    if rounds and min(rounds) < 1:
+        raise SettingError(f"attack.in_rounds counts rounds from 1, got {min(rounds)}")
+    return tuple(sorted(set(rounds)))
 
 
 class DataSettings(Choice):
@@ -60,9 +70,25 @@ class ModelSettings(Section):
 
     Attributes:
         name: the model; `snowball list models` names them.
+        start: weights that the first global model has: the name of a shipped start, or a file of safetensors; none
+            for weights that the seed draws.
+        start_sha256: SHA-256 of the file of the start; filled in if it is left out.
     """
 
     name: Annotated[str, make_known_validator("model.name", ChainMap({OWN_NAME: None}, MODELS))]
+    start: str | None = None
+    start_sha256: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def enter_sha256(cls, values: Any) -> Any:
+        """Enter the SHA-256 of the start's file, unless it is given: the settings then say what a run started from."""
+        if not isinstance(values, dict) or not isinstance(values.get("start"), str | None):
+            return values  # pydantic describes this fault well
+        start, given = values.get("start"), values.get("start_sha256")
+        if start is None and given is not None:
+            raise SettingError("model.start_sha256 is that of the file in model.start, which is not set")
+        return values if start is None or given is not None else values | {"start_sha256": compute_start_sha256(start)}
 
 
 class TrainingSettings(Section):
@@ -99,7 +125,8 @@ class AttackSettings(Choice):
             "same" for that share, always the same ones, or "random" to draw attackers like everybody else.
         first_round: the first round in which attackers attack; in other rounds they train like everybody else.
         last_round: the last round in which they attack; none for no last one.
-        share_of_rounds: share of the rounds from first to last in which they attack, drawn at random.
+        in_rounds: of the rounds from first to last, those in which they attack; empty for all.
+        share_of_rounds: share of these rounds in which they attack, drawn at random.
     """
 
     chooser: ClassVar[str] = "attack.name"
@@ -109,6 +136,7 @@ class AttackSettings(Choice):
     draw: Literal["exact", "same", "random"] = "exact"
     first_round: int = Field(default=1, ge=1)
     last_round: int | None = Field(default=None, ge=1)
+    in_rounds: Annotated[tuple[int, ...], BeforeValidator(sort_rounds)] = ()
     share_of_rounds: float = Field(default=1, gt=0, le=1)
 
     def count_attackers(self, clients: int) -> int:

@@ -14,6 +14,7 @@ from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
 from snowball.models.own import refuse_misfit
+from snowball.models.start import load_start
 from snowball.rng import numpy_stream, stream
 from snowball.sim.cohort import is_attack_round, select_malicious_clients
 from snowball.sim.experiment import DataSettings, Experiment
@@ -93,8 +94,15 @@ class Federation:
         setup = self.recall_setup(memory)
         return self.attack.probe(setup) if self.attack and setup else None
 
+    def build_first_model(self) -> nn.Module:
+        """Build the global model as it is before the first round, with the weights of `model.start` if it is set."""
+        model, settings = self.build_model(), self.experiment.model
+        if settings.start is not None:
+            load_start(model, settings.start, settings.start_sha256)
+        return model
+
     def build_model(self) -> nn.Module:
-        """Build the global model as it is before the first round."""
+        """Build a model of the caller's own with its weights, or the one that settings name, untrained."""
         if self.experiment.own_model is not None:
             return deepcopy(self.experiment.own_model)
         rng = stream(self.experiment.seed, "model")

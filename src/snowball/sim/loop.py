@@ -42,7 +42,7 @@ def simulate(
 ) -> Generator[RoundRecord]:
     """Run the rounds that follow `state`, update it after each of them, and yield one record per round.
 
-    Without a state, the run is rehearsed and starts with an untrained model.
+    Without a state, the run is rehearsed and starts with the first model.
     """
     experiment = federation.experiment
     if state is None:
@@ -115,8 +115,8 @@ def select_inspected_samples(federation: Federation, defense: Defense) -> Tensor
 
 
 def build_first_state(federation: Federation) -> RunState:
-    """Build the state of a run before its first round, with the untrained model."""
-    model = federation.build_model()
+    """Build the state of a run before its first round."""
+    model = federation.build_first_model()
     return RunState(0, federation.layout.flatten(select_parameters(model)), buffers=copy_buffers(model))
 
 

@@ -133,7 +133,13 @@ class Preset(NamedTuple):
 
     def build_experiment(self, changes: Changes) -> Experiment:
         """Build the experiment of these settings with some of them changed."""
-        return Experiment.parse(apply_changes(apply_peer(*self, changes), changes, CHOICES))
+        applied = [*forget_start(changes), *changes]
+        return Experiment.parse(apply_changes(apply_peer(*self, changes), applied, CHOICES))
+
+
+def forget_start(changes: Changes) -> Changes:
+    """Return the change that forgets the SHA-256 of the former start, if the changes choose another start."""
+    return [("model.start_sha256", None)] if "model.start" in dict(changes) else []
 
 
 def parse_overrides(overrides: Overrides) -> Changes:

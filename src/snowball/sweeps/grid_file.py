@@ -1,6 +1,6 @@
 """The format of a grid's file: blocks of axes, and how a report shows the results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
@@ -36,11 +36,21 @@ class Block(Section):
 
 
 class TableSettings(Section):
-    """A report's table: rows and columns are paths of settings, values are names of metrics."""
+    """A report's table: rows and columns are paths of settings, values are names of metrics.
+
+    Attributes:
+        worst: a setting that varies within a cell, which then shows the worst of its values, such as `attack.target`.
+    """
 
     rows: list[str] = Field(min_length=1)
     columns: list[str]
     values: list[str] = Field(min_length=1)
+    worst: str | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """All settings that it names."""
+        return [*self.rows, *self.columns, *([self.worst] if self.worst else [])]
 
 
 class GridFile(Section):
@@ -78,11 +88,18 @@ class GridFile(Section):
 
     def paths(self, known: Mapping[str, Any]) -> list[str]:
         """Return the known settings that the table and the figure name."""
-        table = [*self.table.rows, *self.table.columns] if self.table else []
+        table = self.table.paths if self.table else []
+        if len(set(table)) < len(table):
+            raise SettingError(f"[table] names {find_repeated(table)} twice")
         for path in table:
             if path not in known:
                 raise SettingError(f"[table] names {path}, which no run has{suggest_name(path, known)}")
         return [*table, *(text for text in find_texts(self.figure) if text in known)]
+
+
+def find_repeated(names: Sequence[str]) -> str:
+    """Return the first name that is in a list twice."""
+    return next(name for number, name in enumerate(names) if name in names[:number])
 
 
 Part = TypeVar("Part", bound=Section)

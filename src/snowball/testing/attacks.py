@@ -24,7 +24,9 @@ from snowball.testing.seeds import run_under_two_seeds
 from snowball.testing.toys import ToySession, make_toy_data, make_toy_view
 from snowball.updates import select_parameters
 
-RESERVED_SETTINGS = frozenset({"name", "malicious", "draw", "first_round", "last_round", "share_of_rounds"})
+RESERVED_SETTINGS = frozenset(
+    {"name", "malicious", "draw", "first_round", "last_round", "in_rounds", "share_of_rounds"}
+)
 """The settings that the simulator gives to every attack. An attack's own fields need other names."""
 
 

@@ -1,4 +1,5 @@
 import json
+import string
 import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,40 @@ def test_writers_are_clients_and_a_tenth_of_each_is_for_testing(folder: Path) ->
     assert data.provenance["writers"] == 2
     assert data.provenance["complete"] is False
     assert (data.classes, data.input_shape) == (62, (1, 28, 28))
+
+
+def test_letters_are_those_of_femnist_with_capitals_and_small_ones_in_one_class(folder: Path) -> None:
+    writers = toy(80, 60, 90)
+    writers["f1"] = (writers["f1"][0], np.arange(60) % 10)  # who wrote digits alone
+    write_npz(folder / "femnist.npz", writers)
+    whole, letters = load_dataset("femnist"), load_dataset("letters")
+    assert (letters.name, letters.classes, letters.input_shape) == ("letters", 26, (1, 28, 28))
+    for name in ("train", "test"):
+        given, own = getattr(whole, name), getattr(letters, name)
+        kept = [number for number, label in enumerate(given.labels.tolist()) if label >= 10]
+        assert torch.equal(own.inputs, given.inputs[kept])
+        glyphs = string.digits + string.ascii_uppercase + string.ascii_lowercase
+        expected = [string.ascii_uppercase.index(glyphs[label].upper()) for label in given.labels[kept].tolist()]
+        assert own.labels.tolist() == expected
+    assert whole.groups is not None
+    assert letters.groups is not None
+    kept_writers = whole.groups[whole.train.labels >= 10]
+    assert letters.groups.tolist() == [{0: 0, 2: 1}[writer] for writer in kept_writers.tolist()]
+    assert letters.provenance["writers"] == 2
+    assert letters.provenance["sha256"] != whole.provenance["sha256"]
+
+
+def test_a_copy_without_letters_is_refused(folder: Path) -> None:
+    write_npz(folder / "femnist.npz", {"f0": (toy(60)["f0"][0], np.arange(60) % 10)})
+    assert load_dataset("femnist").classes == 62
+    with pytest.raises(DataError, match=r"femnist\.npz has no letters to train on or to test with"):
+        load_dataset("letters")
+
+
+def test_the_letters_have_a_place_of_their_own_in_no_folder(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"^letters is not on this machine, .* into \$SNOWBALL_DATA/femnist or "):
+        load_dataset("letters")
+    assert locate_dataset("letters") is None
 
 
 def test_the_tenth_is_a_random_one_and_always_the_same(folder: Path) -> None:

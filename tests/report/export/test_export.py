@@ -114,6 +114,30 @@ def test_seconds_are_no_percentages() -> None:
     assert write_legend(grid) == "Mean ± standard deviation over seeds. defense, s: seconds of the defense per round."
 
 
+def test_rounds_are_no_percentages() -> None:
+    faded = Cell({"half_rounds": [7, 8], "later_backdoor_accuracy": [0.25]}, ["a", "b"], 2, {})
+    grid = replace(GRID, metrics=["half_rounds"], cells=[[faded] * 3] * 2, best=frozenset())
+    assert "7.5 ± 0.707" in printed(grid)
+    assert "per cent" not in write_legend(grid)
+    both = replace(grid, metrics=["half_rounds", "later_backdoor_accuracy"])
+    assert ", in per cent." in write_legend(both)
+
+
+def test_the_worst_value_of_a_setting_follows_the_number() -> None:
+    worst = Cell({"backdoor_accuracy": [0.5]}, ["a"], 1, {}, worst={"backdoor_accuracy": "=7"})
+    grid = replace(
+        GRID, metrics=["backdoor_accuracy"], cells=[[worst] * 3] * 2, best=frozenset(), worst="attack.target"
+    )
+    assert "50.0 at =7" in printed(grid)
+    assert write_legend(grid).startswith(
+        "One seed, in per cent. Each number is that of the worst attack.target, which follows it. BA:"
+    )
+    rows = list(csv.DictReader(format_csv(grid).splitlines()))
+    assert {row["worst attack.target"] for row in rows} == {"'=7"}
+    assert "50.0 at =7" in format_latex(grid)
+    assert not any("worst" in name for name in csv.DictReader(format_csv(GRID).splitlines()).fieldnames or ())
+
+
 def test_the_legend_says_what_there_is() -> None:
     words = "BA: backdoor accuracy, best round; MA: main accuracy, best round."
     assert write_legend(GRID) == (

@@ -106,7 +106,7 @@ def test_names_are_neither_formulas_nor_markup(kind: str) -> None:
 @pytest.mark.parametrize("number", [0.0, 1e-300, 1e100])
 def test_extreme_numbers_are_drawn(kind: str, number: float) -> None:
     panel = Panel("", (Series("a", points(number, number)), Series("b", points(1.0, number))))
-    for unit in ("%", "s") if number <= 1 else ("s",):
+    for unit in ("%", "s", "rounds") if number <= 1 else ("s", "rounds"):
         assert render_figure(made(kind, panels=(panel,), unit=unit))
 
 

@@ -18,11 +18,18 @@ from snowball.report.compare import Difference, find_differences
 from snowball.report.sweeps import read_sweeps
 from snowball.report.web.run_index import MAX_OPEN_RUNS, build_address, build_columns, build_run_index
 from snowball.report.web.sweep_tables import PaperTable, build_paper_table, describe_agreement
-from snowball.sim.experiment import AttackSettings, DataSettings, Experiment, FaultSettings, TrainingSettings
+from snowball.sim.experiment import (
+    AttackSettings,
+    DataSettings,
+    Experiment,
+    FaultSettings,
+    ModelSettings,
+    TrainingSettings,
+)
 from snowball.sim.presets import load_experiment
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sweeps_made import At, make_sweep, run_name
+from sweeps_made import TABLE, At, make_sweep, round_of, run_name
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 
@@ -82,6 +89,21 @@ def test_numbers_stand_beside_the_published_ones(tmp_path: Path) -> None:
     assert [number.best for (box,) in rows.values() for number in box.numbers].count(True) == 1
     assert table.source == "Table 1"
     assert table.agreement == "3 of 8 published numbers are met within 10 points; further off: 4 worse, 1 better."
+
+
+def test_the_worst_value_of_a_setting_stands_beside_its_number(tmp_path: Path) -> None:
+    def make_round(at: At, number: int) -> RoundRecord:
+        return round_of(at, number) | {"backdoor_accuracy": 0.1 * at["attack.target"]}
+
+    axes = {"defense.name": ["krum"], "attack.target": [2, 7, 4]}
+    make_sweep(tmp_path, axes, make_round, table=TABLE | {"worst": "attack.target"})
+    table = table_of(tmp_path)
+    ((_, (krum,)),) = table.rows
+    assert (krum.numbers[0].mean, krum.numbers[0].worst) == ("70.00", "7")
+    assert table.worst == "Each number is that of the worst attack.target, which follows it."
+    text = page_of(tmp_path)
+    assert '<span class="spread"> at 7</span>' in text
+    assert table.worst in text
 
 
 def test_agreement_says_no_more_than_there_is() -> None:
@@ -245,11 +267,15 @@ def test_settings_of_wrong_types_are_no_difference(tmp_path: Path, odd: Any) -> 
 
 
 def test_all_settings_of_every_run_are_compared() -> None:
-    """Those that presets name, and those that they leave as they are, but not the time limit: it is the machine's."""
-    sections = {"data": DataSettings, "attack": AttackSettings, "training": TrainingSettings, "faults": FaultSettings}
+    """Those that presets name, and those that they leave as they are.
+
+    The time limit is the machine's, and the SHA-256 of a start says the same as the start.
+    """
+    sections = {"data": DataSettings, "model": ModelSettings, "attack": AttackSettings}
+    sections |= {"training": TrainingSettings, "faults": FaultSettings}
     named = {f"{name}.{field}" for name, section in sections.items() for field in section.model_fields}
-    top = set(Experiment.model_fields) - {*sections, "model", "defense", "seed", "timeout"}
-    for path in sorted((named | top) - {"data.name", "attack.name"}):
+    top = set(Experiment.model_fields) - {*sections, "defense", "seed", "timeout"}
+    for path in sorted((named | top) - {"data.name", "attack.name", "model.start_sha256"}):
         other = load_experiment("paper/mnist").dump_settings()
         section, _, key = path.rpartition(".")
         (other[section] if section else other)[key] = "other"

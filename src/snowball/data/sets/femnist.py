@@ -1,10 +1,13 @@
-"""FEMNIST: handwritten digits and letters, by writer.
+"""FEMNIST: handwritten digits and letters, by writer, and the letters alone.
 
 Caldas et al.: LEAF, A Benchmark for Federated Settings, 2018. The images are from NIST Special Database 19.
 
 Every writer is a natural client, and a tenth of each writer's images is for testing, as published. A partial copy has
 very few images of some writers: those with fewer than 50 are dropped. The complete set keeps them: all of its 3,597
 writers are the paper's clients, and some have fewer than 40.
+
+`letters` has the classes of EMNIST's split "letters" (Cohen et al.: EMNIST, 2017), which is from the same source. It is
+not balanced, its paper is white, and its writers are known.
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from snowball.data.base import Location, Split
 from snowball.data.images import Array, ImageDataset, find_image_fault, find_label_fault
@@ -25,6 +29,8 @@ from snowball.errors import DataError
 from snowball.rng import numpy_stream
 
 CLASSES, SHAPE = 62, (28, 28)
+DIGITS, LETTERS = 10, 26
+FOLDER = "femnist"
 KEYS = ("x", "y", "writer", "writer_ids")
 MAX_IMAGE_BYTES = 1 << 30  # the complete set has 641 million
 COMPLETE_SIZE = (3597, 817_851)  # writers and images
@@ -58,13 +64,14 @@ class FEMNISTLoader:
     name: str = "femnist"
     summary: str = "817,851 handwritten digits and letters of 3,597 writers in 62 classes, 28x28"
     needs: str = "femnist.npz or the JSON files that https://github.com/TalwalkarLab/leaf makes"
+    classes: int = CLASSES
 
     def locate(self) -> Location | None:
         """Locate a copy in $SNOWBALL_DATA or the user's cache."""
         return locate_copy(self._find)
 
     def _find(self, folder: Path) -> Path | None:
-        own = folder / self.name
+        own = folder / FOLDER
         leaf_folders = (parent for parent in (own, own / "data") if find_leaf_files(parent))
         return find_first_file(parent / "femnist.npz" for parent in (folder, own)) or next(leaf_folders, None)
 
@@ -72,17 +79,44 @@ class FEMNISTLoader:
         """Locate a copy; there is no download in a format that can be read here."""
         if location := self.locate():
             return location
-        raise make_missing_error(self.name, "it cannot be downloaded ready to use", self.needs)
+        raise make_missing_error(self.name, "it cannot be downloaded ready to use", self.needs, FOLDER)
 
     def load(self) -> ImageDataset:
         """Load the data set from where it is found first."""
         location = self.fetch()
         files = [location.path] if location.path.is_file() else find_leaf_files(location.path)
-        tensors = load_cached(self.name, files, lambda: parse_samples(location.path, files))
+        tensors = load_cached(FOLDER, files, lambda: parse_samples(location.path, files))
         train, test = (Split(tensors[part], tensors[f"{part}_labels"].long()) for part in ("train", "test"))
         complete = tuple(tensors["counts"].tolist()) == COMPLETE_SIZE
-        record = describe_provenance(location, train, test, complete, writers=int(tensors["groups"][-1]) + 1)
-        return ImageDataset(self.name, CLASSES, train, test, record, tensors["groups"], mean=(MEAN,), std=(STD,))
+        train, test, groups = self.select(location.path, train, test, tensors["groups"])
+        record = describe_provenance(location, train, test, complete, writers=int(groups[-1]) + 1)
+        return ImageDataset(self.name, self.classes, train, test, record, groups, mean=(MEAN,), std=(STD,))
+
+    def select(self, path: Path, train: Split, test: Split, groups: Tensor) -> tuple[Split, Split, Tensor]:
+        """Select the samples of this set from all that the copy at a path has, and the writers of the training part."""
+        return train, test, groups
+
+
+@dataclass(frozen=True)
+class LettersLoader(FEMNISTLoader):
+    """The letters of FEMNIST, with capital and small ones in one class, as EMNIST's split "letters" has them."""
+
+    name: str = "letters"
+    summary: str = "the letters of FEMNIST in 26 classes, a capital and its small letter in one, by writer, 28x28"
+    classes: int = LETTERS
+
+    def select(self, path: Path, train: Split, test: Split, groups: Tensor) -> tuple[Split, Split, Tensor]:
+        """Leave out digits, and writers of digits alone."""
+        own, others = train.labels >= DIGITS, test.labels >= DIGITS
+        if not own.any() or not others.any():
+            raise DataError(f"{path} has no letters to train on or to test with: letters have the labels 10 to 61")
+        _, writers = torch.unique(groups[own], return_inverse=True)
+        return merge_cases(train[own]), merge_cases(test[others]), writers
+
+
+def merge_cases(letters: Split) -> Split:
+    """Number letters from 0 for A and a to 25 for Z and z; FEMNIST's labels are digits, then capitals, then others."""
+    return Split(letters.inputs, (letters.labels - DIGITS) % LETTERS)
 
 
 def parse_samples(path: Path, files: list[Path]) -> Tensors:
@@ -147,4 +181,4 @@ def split_by_writer(written: WrittenImages, minimum: int) -> Tensors:
     return {**written.select("train", train), **written.select("test", test), "groups": groups}
 
 
-FEMNIST = FEMNISTLoader()
+FEMNIST, LETTERS_ALONE = FEMNISTLoader(), LettersLoader()

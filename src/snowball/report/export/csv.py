@@ -8,15 +8,25 @@ from snowball.report.tables import Cell, SweepTable
 
 
 def format_csv(table: SweepTable) -> str:
-    """Format a table as CSV: one line per cell and metric, in fractions and seconds."""
+    """Format a table as CSV: one line per cell and metric, in fractions, seconds and rounds."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    numbers = ("metric", "mean", "spread", "n", "expected", "published", "runs")
+    numbers = (
+        "metric",
+        "mean",
+        "spread",
+        "n",
+        "expected",
+        "published",
+        "runs",
+        *([f"worst {table.worst}"] if table.worst else []),
+    )
     writer.writerow([*map(escape_formula, [*table.row_names, *table.column_names]), *numbers])
     for labels, line in zip(table.row_labels, table.cells, strict=True):
         for column, metric in list_columns(table):
             settings = map(escape_formula, [*labels, *table.column_labels[column]])
-            writer.writerow([*settings, metric, *_format_numbers(line[column], metric)])
+            worst = [escape_formula(line[column].worst.get(metric, ""))] if table.worst else []
+            writer.writerow([*settings, metric, *_format_numbers(line[column], metric), *worst])
     return file.getvalue()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from snowball.report.cell_text import describe_seeds, format_metric, list_row_labels, name_value
+from snowball.report.cell_text import describe_seeds, describe_worst, format_metric, list_row_labels, name_value
 from snowball.report.run_metrics import METRICS, Metric
 from snowball.report.sweeps import Sweep, read_published_numbers
 from snowball.report.tables import MAX_DIFFERENCE, Cell, SweepTable, build_sweep_table
@@ -29,6 +29,7 @@ class Number:
     Attributes:
         difference: the mean minus the published number, with its sign.
         compared: how the two compare in one word, if they are far apart.
+        worst: the worst value of the table's setting, if it shows one.
     """
 
     mean: str
@@ -37,6 +38,7 @@ class Number:
     difference: str
     compared: str
     best: bool
+    worst: str
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class PaperTable:
         heads: lines of headings, each with its setting.
         corner: the settings of the rows.
         seeds: what the numbers are taken over.
+        worst: a sentence on the setting whose worst value the numbers show, if there is one.
         source: the source of the published numbers.
         compared: how many numbers are "alike", "worse" or "better" than the published ones.
     """
@@ -73,6 +76,7 @@ class PaperTable:
     metrics: tuple[Metric, ...]
     rows: tuple[tuple[str, tuple[Box, ...]], ...]
     seeds: str
+    worst: str
     source: str
     compared: Counter[str]
 
@@ -98,6 +102,7 @@ def build_paper_table(sweep: Sweep, indices: Mapping[Path, int]) -> PaperTable |
             for row, labels in enumerate(list_row_labels(table))
         ),
         seeds=describe_seeds(table),
+        worst=describe_worst(table),
         source=read_published_numbers()[sweep.published]["source"] if sweep.published else "",
         compared=Counter(
             word for line in table.cells for cell in line for name in table.metrics if (word := cell.compared(name))
@@ -143,6 +148,7 @@ def _format_number(cell: Cell, metric: str, best: bool) -> Number:
         difference="" if difference is None else _add_sign(format_metric(metric, difference, DIGITS)),
         compared=compared if compared and compared != "alike" else "",
         best=best,
+        worst=cell.worst.get(metric, ""),
     )
 
 
