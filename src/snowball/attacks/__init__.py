@@ -9,6 +9,7 @@ from snowball.attacks.base import (
     CraftingAttack,
     Knowledge,
     LocalSession,
+    Loss,
     TrainingAttack,
     set_up_attack,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "LabelFlip",
     "LayerPoison",
     "LocalSession",
+    "Loss",
     "MinMax",
     "MinSum",
     "ModelReplacement",
