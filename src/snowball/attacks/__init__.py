@@ -15,6 +15,7 @@ from snowball.attacks.base import (
 )
 from snowball.attacks.blended import Blended
 from snowball.attacks.cba import CBA
+from snowball.attacks.chameleon import Chameleon
 from snowball.attacks.dba import DBA
 from snowball.attacks.edge_case import EdgeCase
 from snowball.attacks.evasive import Evasive
@@ -42,6 +43,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "model-replacement": ModelReplacement,
         "pgd": PGD,
         "neurotoxin": Neurotoxin,
+        "chameleon": Chameleon,
         "layer-poison": LayerPoison,
         "adaptive": Adaptive,
         "evasive": Evasive,
@@ -66,6 +68,7 @@ __all__ = [
     "AttackSetup",
     "AttackerView",
     "Blended",
+    "Chameleon",
     "CraftingAttack",
     "EdgeCase",
     "Evasive",
