@@ -27,6 +27,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10": partial(runs.tabulate_sweep, "cpu/table1", data=("cifar10",)),
     "all rounds": runs.tabulate_all_rounds,
     "attack text": partial(runs.tabulate_sweep, "cpu/table2", data=("sent140",)),
+    "attack sdba": runs.tabulate_text_attacks,
     "attacks": runs.tabulate_attacks,
     "comparison": runs.tabulate_defenses,
     "peers": speed.tabulate_peers,

@@ -28,6 +28,7 @@ from snowball.attacks.model_replacement import ModelReplacement
 from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import PGD
 from snowball.attacks.poisoning import Untargeted
+from snowball.attacks.sdba import SDBA
 from snowball.attacks.text import Text
 from snowball.registry import Registry, require_dataclass
 
@@ -37,6 +38,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "cba": CBA,
         "dba": DBA,
         "text": Text,
+        "sdba": SDBA,
         "blended": Blended,
         "edge-case": EdgeCase,
         "label-flip": LabelFlip,
@@ -63,6 +65,7 @@ __all__ = [
     "DBA",
     "IPM",
     "PGD",
+    "SDBA",
     "Adaptive",
     "Attack",
     "AttackSetup",

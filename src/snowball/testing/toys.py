@@ -62,6 +62,13 @@ def make_toy_data(attack: Attack) -> Dataset:
     return make_toy_images()
 
 
+RECURRENT_LAYOUT = Layout(
+    ("first.weight", "recurrent.weight_ih_l0", "recurrent.weight_hh_l0", "middle.bias", "last.weight"),
+    ((10, 1), (6, 2), (6, 2), (2,), (1, 2)),
+)
+"""The layers of a toy round and a GRU: 40 columns, too."""
+
+
 @dataclass(eq=False)
 class ToySession:
     """Training on a quadratic loss whose minimum is 0 on clean samples and 1 on poisoned ones.
@@ -121,6 +128,12 @@ class ToySession:
         labels = torch.arange(8) % len(last)
         (gradient,) = torch.autograd.grad(loss(features, features @ last.T, labels), leaf)
         return gradient
+
+
+def make_toy_session(attack: Attack) -> ToySession:
+    """Make a session whose layers suit the attack: those on texts have a recurrent one."""
+    texts = isinstance(make_toy_data(attack), TextDataset)
+    return ToySession(RECURRENT_LAYOUT) if texts else ToySession()
 
 
 def make_toy_view(attack: Attack, attackers: int = 4, seed: int = 0) -> AttackerView:
