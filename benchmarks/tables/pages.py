@@ -29,6 +29,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attack text": partial(runs.tabulate_sweep, "cpu/table2", data=("sent140",)),
     "attack sdba": runs.tabulate_text_attacks,
     "attacks": runs.tabulate_attacks,
+    "persistence": runs.tabulate_persistence,
     "comparison": runs.tabulate_defenses,
     "peers": speed.tabulate_peers,
     "elections": speed.tabulate_elections,

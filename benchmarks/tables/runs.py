@@ -144,3 +144,16 @@ def tabulate_text_attacks() -> str:
     heads = ("attack", "defense", "main", "backdoor", "infected elected", "benign left out")
     where = "In the federation of `cpu/sent140` with 25 clients per round, last round, all in per cent; one seed."
     return f"{where}\n\n{format_table(heads, rows)}"
+
+
+def tabulate_persistence() -> str:
+    """Tabulate the backdoors of attacks that stop: in the last round of the attack, and in honest rounds after it."""
+    runs = read_result("persistence")["runs"]
+    last, count = runs[0]["last_attack"], len(runs[0]["main_accuracy"])
+    shown = [last, last + 1, last + 2, last + 5, count]
+    rows = []
+    for run in runs:
+        backdoor = [format_percent(run["backdoor_accuracy"][round - 1]) for round in shown]
+        rows.append([f"[{run['attack']}]({run['attack']}.md)", *backdoor, format_percent(run["main_accuracy"][-1])])
+    heads = ("backdoor accuracy, %", *(f"round {round}" for round in shown), f"main, round {count}")
+    return format_table(heads, rows)
