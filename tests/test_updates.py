@@ -30,6 +30,12 @@ def test_weights_are_the_tensors_of_two_or_more_dimensions() -> None:
     assert Layout(("a", "b"), ((2,), (3,))).weights == ("a", "b")
 
 
+def test_the_head_is_the_last_weight_layer_with_its_bias() -> None:
+    names, shapes = ("in.weight", "in.bias", "out.weight", "out.bias", "norm.bias"), ((2, 2), (2,), (1, 2), (1,), (1,))
+    assert Layout(names, shapes).head == ("out.weight", "out.bias")
+    assert Layout(("a", "b"), ((2, 2), (2,))).head == ("a", "b")  # of a model that is one layer
+
+
 @given(seed=st.integers(0, 100), block=st.sampled_from([1, 7, 64, 1 << 22]))
 def test_gram_is_the_inner_products_of_centred_rows_whatever_the_block(seed: int, block: int) -> None:
     updates = make_toy_round(seed=seed)

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from benchmarks.files import read_result
+from benchmarks.strength.attacks import TEXTS
 from benchmarks.tables.markdown import format_number, format_percent, format_table
 from benchmarks.tables.packed import unpack_once
 from snowball.attacks import ATTACKS
@@ -104,10 +105,11 @@ def tabulate_defense(name: str) -> str:
 
 
 def tabulate_attacks() -> str:
-    """Tabulate every attack against FedAvg and Snowball: accuracies of the last round, and Snowball's error rates."""
+    """Tabulate every attack on images: accuracies of the last round, and Snowball's error rates."""
     runs: dict[str, dict[str, dict[str, Any]]] = {}
     for run in read_result("attacks")["runs"]:
-        runs.setdefault(run["attack"], {})[run["defense"]] = run
+        if run["attack"] not in TEXTS:
+            runs.setdefault(run["attack"], {})[run["defense"]] = run
     rows = []
     for name, by_defense in runs.items():
         cells = [_format_pair(by_defense[defense]["last"]) if defense in by_defense else "" for defense in AGAINST]
@@ -130,3 +132,29 @@ def tabulate_attack(name: str) -> str:
     heads = ("defense", "main", "backdoor", "infected elected", "benign left out")
     where = "In the [demo's federation](../simulator.md), last round, all in per cent; see [all attacks](README.md)."
     return f"{where}\n\n{format_table(heads, rows)}"
+
+
+def tabulate_text_attacks() -> str:
+    """Tabulate the attacks on texts."""
+    rows = [
+        [run["attack"], run["defense"], *_format_headline(run)]
+        for name in TEXTS
+        for run in read_result("attacks")["runs"]
+        if run["attack"] == name
+    ]
+    heads = ("attack", "defense", "main", "backdoor", "infected elected", "benign left out")
+    where = "In the federation of `cpu/sent140` with 25 clients per round, last round, all in per cent; one seed."
+    return f"{where}\n\n{format_table(heads, rows)}"
+
+
+def tabulate_persistence() -> str:
+    """Tabulate the backdoors of attacks that stop: in the last round of the attack, and in honest rounds after it."""
+    runs = read_result("persistence")["runs"]
+    last, count = runs[0]["last_attack"], len(runs[0]["main_accuracy"])
+    shown = [last, last + 1, last + 2, last + 5, count]
+    rows = []
+    for run in runs:
+        backdoor = [format_percent(run["backdoor_accuracy"][round - 1]) for round in shown]
+        rows.append([f"[{run['attack']}]({run['attack']}.md)", *backdoor, format_percent(run["main_accuracy"][-1])])
+    heads = ("backdoor accuracy, %", *(f"round {round}" for round in shown), f"main, round {count}")
+    return format_table(heads, rows)

@@ -84,6 +84,12 @@ class Layout:
         matrices = tuple(name for name, shape in zip(self.names, self.shapes, strict=True) if len(shape) > 1)
         return matrices or self.names
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The names of the tensors of the last weight layer, its bias included."""
+        owner = self.weights[-1].rpartition(".")[0]
+        return tuple(name for name in self.names if name.rpartition(".")[0] == owner)
+
     def flatten(self, tensors: Arrays) -> Tensor:
         """Return a model's tensors as one row."""
         self.check(tensors)

@@ -10,12 +10,14 @@ from snowball.attacks.base import (
     CraftingAttack,
     Knowledge,
     LocalSession,
+    Loss,
     Memory,
     TrainingAttack,
     set_up_attack,
 )
 from snowball.attacks.blended import Blended
 from snowball.attacks.cba import CBA
+from snowball.attacks.chameleon import Chameleon
 from snowball.attacks.dba import DBA
 from snowball.attacks.edge_case import EdgeCase
 from snowball.attacks.evasive import Evasive
@@ -38,6 +40,7 @@ from snowball.attacks.model_replacement import ModelReplacement
 from snowball.attacks.neurotoxin import Neurotoxin
 from snowball.attacks.pgd import PGD
 from snowball.attacks.poisoning import Untargeted
+from snowball.attacks.sdba import SDBA
 from snowball.attacks.text import Text
 from snowball.attacks.three_dfed import ThreeDFed
 from snowball.registry import Registry, require_dataclass
@@ -48,12 +51,14 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "cba": CBA,
         "dba": DBA,
         "text": Text,
+        "sdba": SDBA,
         "blended": Blended,
         "edge-case": EdgeCase,
         "label-flip": LabelFlip,
         "model-replacement": ModelReplacement,
         "pgd": PGD,
         "neurotoxin": Neurotoxin,
+        "chameleon": Chameleon,
         "layer-poison": LayerPoison,
         "a3fl": A3FL,
         "iba": IBA,
@@ -78,6 +83,7 @@ __all__ = [
     "IBA",
     "IPM",
     "PGD",
+    "SDBA",
     "AdaptationView",
     "AdaptingAttack",
     "Adaptive",
@@ -85,6 +91,7 @@ __all__ = [
     "AttackSetup",
     "AttackerView",
     "Blended",
+    "Chameleon",
     "CraftingAttack",
     "EdgeCase",
     "Evasive",
@@ -92,6 +99,7 @@ __all__ = [
     "LabelFlip",
     "LayerPoison",
     "LocalSession",
+    "Loss",
     "Memory",
     "MinMax",
     "MinSum",

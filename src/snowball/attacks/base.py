@@ -19,6 +19,9 @@ from snowball.updates import Layout
 MAX_CHECKED_SAMPLES = 200
 """Test samples on which to check that a trigger is visible. White on white paper is not."""
 
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""A loss of a batch of its features (n, h), which enter the last layer, class scores (n, classes) and labels (n,)."""
+
 Knowledge = Literal["own", "colluders", "all"]
 """Whose updates an attacker sees besides the global model: its own, those of all attackers, or everybody's."""
 
@@ -109,11 +112,16 @@ class LocalSession(Protocol):
         before: Callable[[Tensor, Tensor], None] | None = None,
         after: Callable[[Tensor], None] | None = None,
         clean: bool = False,
+        start: Tensor | None = None,
+        loss: Loss | None = None,
+        epochs: int | None = None,
     ) -> Tensor:
-        """Train the global model on poisoned or on clean samples, and return the local model, (d,).
+        """Train on poisoned or on clean samples, and return the local model, (d,).
 
         Before each step `before(weights, gradient)` may change the gradient in place. After it `after(weights)` may
-        change the weights in place.
+        change the weights in place. Training starts at the global model, or at the weights `start` with the global
+        model's buffers. The loss is the cross-entropy, or `loss(features, scores, labels)`. The number of epochs is
+        the common one, or `epochs`.
         """
         ...
 

@@ -34,9 +34,14 @@ class PGD(CBA):
         """Train with a projection after every step."""
 
         def project(weights: Tensor) -> None:
-            away = weights - session.start
-            length = float(torch.linalg.vector_norm(away))
-            if length > self.radius:
-                weights.copy_(session.start + away * (self.radius / length))
+            project_into_ball(weights, session.start, self.radius)
 
         return session.train(after=project)
+
+
+def project_into_ball(weights: Tensor, centre: Tensor, radius: float) -> None:
+    """Move weights in place to the nearest point of a ball."""
+    away = weights - centre
+    length = float(torch.linalg.vector_norm(away))
+    if length > radius:
+        weights.copy_(centre + away * (radius / length))

@@ -21,7 +21,7 @@ from snowball.testing.memories import (
     check_rounds_with_memory,
 )
 from snowball.testing.seeds import run_under_two_seeds
-from snowball.testing.toys import ToySession, make_toy_data, make_toy_view
+from snowball.testing.toys import make_toy_data, make_toy_session, make_toy_view
 from snowball.updates import select_parameters
 
 RESERVED_SETTINGS = frozenset(
@@ -140,7 +140,7 @@ def check_training_returns_a_model(attack: Attack) -> None:
     """Check that training gives a finite model, the same each time, and leaves the global model unchanged."""
     if not isinstance(attack, TrainingAttack):
         return
-    session = ToySession()
+    session = make_toy_session(attack)
     start = session.start.clone()
     once, again = run_under_two_seeds(lambda: attack.train(session))
     assert once.shape == start.shape, f"a model of {tuple(start.shape)} became {tuple(once.shape)}"

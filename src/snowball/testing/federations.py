@@ -4,9 +4,10 @@ from collections import OrderedDict
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from snowball.attacks import Attack, set_up_attack
+from snowball.data import TextDataset
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.experiment import Experiment
@@ -24,17 +25,33 @@ class ToyFederation(Federation):
         return True
 
     def build_model(self) -> nn.Module:
-        """Build a dense network with dropout that has the layers of a `make_toy_round`."""
+        """Build a dense network with dropout that has the layers of a `make_toy_round`; for texts also a GRU."""
+        shape = self.dataset.input_shape
+        texts = isinstance(self.dataset, TextDataset)
         with draw_from(stream(self.experiment.seed, "model")):
             layers = {
-                "flatten": nn.Flatten(),
-                "first": nn.Linear(prod(self.dataset.input_shape), 16, bias=False),
+                "flatten": nn.Identity() if texts else nn.Flatten(),
+                "first": nn.Linear(shape[-1] if texts else prod(shape), 16, bias=False),
+                **({"recurrent": LastState(16)} if texts else {}),
                 "dropout": nn.Dropout(),
                 "middle": nn.Linear(16, 16),
                 "relu": nn.ReLU(),
                 "last": nn.Linear(16, self.dataset.classes, bias=False),
             }
         return nn.Sequential(OrderedDict(layers))
+
+
+class LastState(nn.Module):
+    """The last state of a GRU."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gru = nn.GRU(width, width, bias=False, batch_first=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the state after the last word (n, width) of words (n, tokens, width)."""
+        states: Tensor = self.gru(inputs)[0]
+        return states[:, -1]
 
 
 def make_toy_federation(attack: Attack) -> ToyFederation:

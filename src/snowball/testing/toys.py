@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from snowball.attacks import Attack, AttackerView, Memory
+from snowball.attacks import Attack, AttackerView, Loss, Memory
 from snowball.data import Dataset, ImageDataset, Split, TextDataset, Vocabulary
 from snowball.data.features import FeatureDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TEXT
@@ -62,9 +62,20 @@ def make_toy_data(attack: Attack) -> Dataset:
     return make_toy_images()
 
 
+RECURRENT_LAYOUT = Layout(
+    ("first.weight", "recurrent.weight_ih_l0", "recurrent.weight_hh_l0", "middle.bias", "last.weight"),
+    ((10, 1), (6, 2), (6, 2), (2,), (1, 2)),
+)
+"""The layers of a toy round and a GRU: 40 columns, too."""
+
+
 @dataclass(eq=False)
 class ToySession:
-    """Training on a quadratic loss whose minimum is 0 on clean samples and 1 on poisoned ones."""
+    """Training on a quadratic loss whose minimum is 0 on clean samples and 1 on poisoned ones.
+
+    With a loss of its own, an attack trains on eight toy samples instead, whose features are the hyperbolic tangents of
+    random sums of the weights before the last layer.
+    """
 
     layout: Layout = field(default_factory=lambda: make_toy_round().layout)
     round: int = 1
@@ -81,11 +92,14 @@ class ToySession:
         before: Callable[[Tensor, Tensor], None] | None = None,
         after: Callable[[Tensor], None] | None = None,
         clean: bool = False,
+        start: Tensor | None = None,
+        loss: Loss | None = None,
+        epochs: int | None = None,
     ) -> Tensor:
         """Take some gradient steps from the start."""
-        weights = self.start.clone()
-        for _ in range(self.steps):
-            gradient = weights - (0.0 if clean else 1.0)
+        weights = (self.start if start is None else start).clone()
+        for _ in range(self.steps * (epochs or 1)):
+            gradient = self._derive(weights, loss) if loss else weights - (0.0 if clean else 1.0)
             if before:
                 before(weights, gradient)
             weights -= 0.1 * gradient
@@ -104,6 +118,23 @@ class ToySession:
     def make_stream(self, *name: str | int) -> torch.Generator:
         """Return a generator for one purpose of this client."""
         return stream(0, "toy work", self.client, *name)
+
+    def _derive(self, weights: Tensor, loss: Loss) -> Tensor:
+        """Return the gradient of an attack's own loss on the toy samples."""
+        leaf = weights.clone().requires_grad_()
+        last = self.layout.split(leaf)[self.layout.weights[-1]].flatten(1)  # (classes, h)
+        start = min(self.layout.columns[name].start for name in self.layout.head)
+        sums = torch.randn(8, last.shape[1], start, generator=stream(0, "toy samples"))
+        features = (sums @ leaf[:start]).tanh()
+        labels = torch.arange(8) % len(last)
+        (gradient,) = torch.autograd.grad(loss(features, features @ last.T, labels), leaf)
+        return gradient
+
+
+def make_toy_session(attack: Attack) -> ToySession:
+    """Make a session whose layers suit the attack: those on texts have a recurrent one."""
+    texts = isinstance(make_toy_data(attack), TextDataset)
+    return ToySession(RECURRENT_LAYOUT) if texts else ToySession()
 
 
 def make_toy_view(attack: Attack, attackers: int = 4, seed: int = 0) -> AttackerView:

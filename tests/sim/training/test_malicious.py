@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, cross_entropy
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
@@ -18,12 +18,12 @@ from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
 from snowball.sim.training.client import LocalTraining
 from snowball.sim.training.malicious import SimulatedSession
-from snowball.updates import Updates
+from snowball.updates import Updates, select_parameters
 
 MakeExperiment = Callable[..., Experiment]
 
 pytestmark = pytest.mark.usefixtures("few_test_digits")
-IMAGE_ATTACKS = [name for name in ATTACKS if name != "text"]
+IMAGE_ATTACKS = [name for name in ATTACKS if name not in ("text", "sdba")]
 
 
 def record_updates(experiment: Experiment, engine: Any = SerialEngine) -> tuple[list[dict[str, Any]], list[Tensor]]:
@@ -120,6 +120,54 @@ def test_a_gradient_does_not_depend_on_what_the_attacker_did_before(fed: MakeExp
     session.measure_backdoor_success(session.start)
     assert torch.equal(session.compute_gradient(), first)
     assert not torch.equal(session.compute_gradient(clean=True), first)
+
+
+def make_session(fed: MakeExperiment, *assignments: str) -> SimulatedSession:
+    """Make a malicious client's session from the first global model."""
+    federation = Federation.build(fed("cba", *assignments))
+    base = federation.layout.flatten(select_parameters(federation.build_model()))
+    trainer = LocalTraining(federation).trainer
+    return SimulatedSession(federation=federation, trainer=trainer, base=base, buffers={}, client=0, round=1)
+
+
+@pytest.mark.parametrize("model", ["cnn-quarter", "cifar-cnn-quarter"])
+def test_the_cross_entropy_given_as_a_loss_trains_the_same_model(fed: MakeExperiment, model: str) -> None:
+    session = make_session(fed, f"model.name={model}")
+    plain = session.train()
+    own = session.train(loss=lambda features, scores, labels: cross_entropy(scores, labels))
+    assert torch.equal(own, plain)
+    doubled = session.train(loss=lambda features, scores, labels: 2 * cross_entropy(scores, labels))
+    assert not torch.equal(doubled, plain)
+    assert torch.equal(session.train(), plain)  # no trace of the losses is left
+
+
+def test_training_starts_where_the_attacker_says_and_lasts_as_long(fed: MakeExperiment) -> None:
+    session = make_session(fed)
+    elsewhere = session.start + 0.01
+
+    def hold(weights: Tensor) -> None:
+        weights.copy_(elsewhere)
+
+    assert torch.equal(session.train(start=elsewhere, after=hold), elsewhere)
+    assert not torch.equal(session.train(start=elsewhere), session.train())
+    assert torch.equal(session.train(start=session.start), session.train())
+    steps = []
+    for epochs in (None, 1, 3):
+        counted = list[int]()
+        session.train(epochs=epochs, after=lambda weights, counted=counted: counted.append(1))  # type: ignore[misc]
+        steps.append(len(counted))
+    common = session.federation.experiment.training.epochs
+    assert steps == [common * steps[1], steps[1], 3 * steps[1]]
+
+
+def test_a_model_is_replaced_in_a_single_round(fed: MakeExperiment) -> None:
+    once = fed("model-replacement", "rounds=3", "attack.first_round=2", "attack.last_round=2")
+    records, rows = record_updates(once)
+    assert [any(record["malicious"]) for record in records] == [False, True, False]
+    lengths = rows[1].norm(dim=1)
+    malicious = torch.tensor(records[1]["malicious"])
+    assert lengths[malicious].min() > 1.5 * lengths[~malicious].max()
+    assert all(record["backdoor_accuracy"] is not None for record in records)
 
 
 def test_pgd_stays_in_its_ball(fed: MakeExperiment) -> None:

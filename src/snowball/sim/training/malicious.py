@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from snowball.attacks import AttackerView, CraftingAttack, Memory, RememberingAttack
+from snowball.attacks import AttackerView, CraftingAttack, Loss, Memory, RememberingAttack
 from snowball.buffers import Buffers
 from snowball.models import draw_from
 from snowball.rng import stream
@@ -39,13 +39,19 @@ class SimulatedSession:
         before: Callable[[Tensor, Tensor], None] | None = None,
         after: Callable[[Tensor], None] | None = None,
         clean: bool = False,
+        start: Tensor | None = None,
+        loss: Loss | None = None,
+        epochs: int | None = None,
     ) -> Tensor:
-        """Train the global model on poisoned or clean samples, and return the local model."""
+        """Train the global model, or other weights, on poisoned or clean samples, and return the local model."""
         self._reset()
+        if start is not None:
+            self.trainer.weights.copy_(start)
         inputs, labels = self._select_samples(clean)
         experiment = self.federation.experiment
         rng = stream(experiment.seed, "client", self.client, "round", self.round)
-        self.trainer.train(inputs, labels, experiment.training.compute_rate(self.round), rng, StepHooks(before, after))
+        hooks = StepHooks(before, after, loss)
+        self.trainer.train(inputs, labels, experiment.training.compute_rate(self.round), rng, hooks, epochs)
         return self.trainer.weights.clone()
 
     def compute_gradient(self, clean: bool = False) -> Tensor:

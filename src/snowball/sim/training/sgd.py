@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.sgd import sgd
 
+from snowball.attacks import Loss
 from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.errors import SettingError
 from snowball.models import draw_from
+from snowball.models.features import compute_features
 from snowball.models.stacked import make_stacked_gradients
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
@@ -20,10 +22,14 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class StepHooks(NamedTuple):
-    """Callbacks of every SGD step: `before` changes the gradient in place, `after` changes the weights."""
+    """Callbacks of every SGD step.
+
+    `before` changes the gradient in place, `after` changes the weights, and `loss` replaces the cross-entropy.
+    """
 
     before: Callable[[Tensor, Tensor], None] | None = None
     after: Callable[[Tensor], None] | None = None
+    loss: Loss | None = None
 
 
 NO_HOOKS = StepHooks()
@@ -63,27 +69,36 @@ class Trainer:
         load_buffers(self.model, buffers or {})
 
     def train(
-        self, inputs: Tensor, labels: Tensor, rate: float, rng: torch.Generator, hooks: StepHooks = NO_HOOKS
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        rate: float,
+        rng: torch.Generator,
+        hooks: StepHooks = NO_HOOKS,
+        epochs: int | None = None,
     ) -> None:
-        """Train for the configured number of epochs, each in a new order of the samples."""
+        """Train for some epochs, by default the configured number, each in a new order of the samples."""
         velocity = torch.zeros_like(self.weights)
         sizes = compute_batch_sizes(len(labels), self.settings.batch, self.min_batch)
         self.model.train()
         with draw_from(stream(rng.initial_seed(), "dropout"), self.device):
-            for _ in range(self.settings.epochs):
+            for _ in range(epochs or self.settings.epochs):
                 order = torch.randperm(len(labels), generator=rng)[: sum(sizes)].to(self.device)
                 shuffled = torch.split(inputs[order], sizes), torch.split(labels[order], sizes)
                 for images, answers in zip(*shuffled, strict=True):
-                    self.compute_gradient(images, answers)
+                    self.compute_gradient(images, answers, hooks)
                     if hooks.before:
                         hooks.before(self.weights, self.gradient)
                     take_sgd_step(self.weights, self.gradient, velocity, self.settings, rate)
                     if hooks.after:
                         hooks.after(self.weights)
 
-    def compute_gradient(self, inputs: Tensor, labels: Tensor) -> None:
+    def compute_gradient(self, inputs: Tensor, labels: Tensor, hooks: StepHooks = NO_HOOKS) -> None:
         """Compute the gradient of the loss on a batch."""
-        if self.stacked_gradients:
+        if hooks.loss:
+            self.gradient.zero_()
+            torch.autograd.backward(hooks.loss(*compute_features(self.model, self.layout, inputs), labels))
+        elif self.stacked_gradients:
             weights, gradients = (
                 [part.unsqueeze(0) for part in self.layout.split(row).values()] for row in (self.weights, self.gradient)
             )
