@@ -88,8 +88,8 @@ def limit_untraced(strangeness: Tensor, evidence: Evidence, traits: Tensor) -> T
     """Return the (n,) sums of deviations as far as they are evidence of a backdoor.
 
     A client that alone holds a class deviates as attackers do, in every round in which the model lacks the class. So
-    without a trace of a backdoor, deviations leave a client trusted. One that was accused lately is missing in the
-    model, backdoor or class; its deviations then confirm the evidence of earlier rounds, and do not add to it.
+    without a trace of a backdoor, deviations leave a client trusted. The model lacks what a client holds that was
+    accused lately, be it a backdoor or a class; its deviations then confirm its record and do not add to it.
 
     Args:
         traits: (n, traits) of the clients before this round.
