@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.ops import compute_medians, sort_rows
-from snowball.defenses.snowball_plus.ballots import CLIENT_KEPT, MIN_SPLIT_ROWS, Charge, point_back
+from snowball.defenses.snowball_plus.ballots import (
+    CLIENT_KEPT,
+    MIN_SPLIT_ROWS,
+    TRIGGER_POSITIONS,
+    Charge,
+    point_back,
+)
 from snowball.defenses.snowball_plus.evidence import POSITIONS, SMALLEST_LENGTH, Evidence
 from snowball.defenses.snowball_plus.statistics import standardise_robustly
 from snowball.updates import Updates
@@ -27,6 +33,18 @@ FIRST_ROUND_FACTOR = 1.5
 
 MAX_DEVIATION = 6.0
 """A client's deviations are capped here."""
+
+MAX_UNTRACED = 2.5
+"""Deviations count at most this much in a round in which a client shows no trace of a backdoor: it stays trusted."""
+
+TRIGGER_LEAD = 0.1
+"""How much more of its energy, as a square root, a client puts into one position than into the fourth, beyond the
+others, from which that is a trace: attackers had 0.11 to 0.39 in the rounds before they were charged, and honest
+clients mostly below 0.08."""
+
+CONTRADICTION = 0.1
+"""Cosine with the model's weights of the class that a client raises most, from whose negative the client contradicts
+the model: attackers had -0.1 to -0.4 once the model knew the class, and honest holders of a class it lacks about 0."""
 
 MIN_SIZE_RATIO = 1.05
 """Least ratio of two numbers of examples from which the effect of sizes can be seen."""
@@ -66,6 +84,52 @@ def measure_rewiring(evidence: Evidence) -> Tensor:
     return apart
 
 
+def limit_untraced(strangeness: Tensor, evidence: Evidence, traits: Tensor) -> Tensor:
+    """Return the (n,) sums of deviations as far as they are evidence of a backdoor.
+
+    A client that alone holds a class deviates as attackers do, in every round in which the model lacks the class. So
+    without a trace of a backdoor, deviations leave a client trusted. The model lacks what a client holds that was
+    accused lately, be it a backdoor or a class; its deviations then confirm its record and do not add to it.
+
+    Args:
+        traits: (n, traits) of the clients before this round.
+    """
+    accused = traits[:, 2] >= 1
+    most = recall_strangeness(traits).where(accused, 0).clamp(min=MAX_UNTRACED)
+    return strangeness.where(find_traced(evidence), strangeness.minimum(most))
+
+
+def find_traced(evidence: Evidence) -> Tensor:
+    """Return an (n,) bool mask of clients with a trace that a class which the model lacks does not explain.
+
+    They rewire a trigger's position or contradict the model. Without positions, an attacker who sends an honest last
+    layer would show neither, so nobody is without a trace.
+    """
+    if POSITIONS not in evidence.inputs:
+        return torch.ones(len(evidence), dtype=torch.bool)
+    return (measure_leads(evidence.inputs[POSITIONS]) >= TRIGGER_LEAD) | find_contradicting(evidence)
+
+
+def measure_leads(shares: Tensor) -> Tensor:
+    """Return how far the most rewired position of each of the (n, positions) rows leads over all that a trigger covers.
+
+    Objects are not always at the same position, so the classes of an honest client rewire many.
+    """
+    ranked = (shares - shares.quantile(0.5, dim=0)).topk(TRIGGER_POSITIONS + 1, dim=1).values
+    return ranked[:, 0] - ranked[:, TRIGGER_POSITIONS]
+
+
+def find_contradicting(evidence: Evidence) -> Tensor:
+    """Return an (n,) bool mask of clients that raise a class on features by which the model knows it is another one.
+
+    Nobody contradicts a model that does not know the classes of most clients yet.
+    """
+    if evidence.leans is None or evidence.fits is None:
+        return torch.zeros(len(evidence), dtype=torch.bool)
+    fits = evidence.fits.gather(1, evidence.leans.argmax(1, keepdim=True))[:, 0]
+    return (fits <= -CONTRADICTION) & (fits.quantile(0.5) >= CONTRADICTION)
+
+
 def charge_strangers(evidence: Evidence, traits: Tensor) -> Charge | None:
     """Charge clients that deviate in several ways over the rounds: the ballot for few sites, one of which attacks."""
     suspects = find_strangers(traits)
@@ -91,8 +155,8 @@ def clear_trusted(suspects: Tensor, charged: Tensor, traits: Tensor) -> Tensor:
 
 
 def recall_strangeness(traits: Tensor) -> Tensor:
-    """Return the (n,) mean strangeness of clients over their rounds, in which recent ones count more."""
-    return traits[:, 0] / traits[:, 1]
+    """Return the (n,) mean strangeness of clients over their rounds, in which recent ones count more; 0 without any."""
+    return traits[:, 0] / traits[:, 1].where(traits[:, 1] > 0, 1)
 
 
 def find_bound(rows: int) -> float:

@@ -118,10 +118,8 @@ def write_memory(memory: Memory, context: Context, remember: int) -> State:
 
 def update_clients(known: Entries, clients: Sequence[str], strangeness: Tensor, round: int) -> dict[str, Entry]:
     """Return the traits of clients after adding their deviations in this round."""
-    nothing = torch.zeros(TRAITS, dtype=torch.float64)
     updated = dict(known)
-    for client, deviation in zip(clients, strangeness.tolist(), strict=True):
-        before = known[client]["traits"].double() if client in known else nothing
+    for client, before, deviation in zip(clients, read_traits(known, clients), strangeness.tolist(), strict=True):
         traits = CLIENT_KEPT * before + torch.tensor([deviation, 1, 0, 0], dtype=torch.float64)
         updated[client] = {"round": round, "traits": traits}
     return updated
@@ -137,8 +135,9 @@ def record_judgement(known: Entries, clients: Sequence[str], accused: Tensor) ->
 
 
 def read_traits(known: Entries, clients: Sequence[str]) -> Tensor:
-    """Return the (n, traits) numbers of clients."""
-    return torch.stack([known[client]["traits"] for client in clients]).double()
+    """Return the (n, traits) numbers of clients; zeros for those that are not known."""
+    nothing = torch.zeros(TRAITS, dtype=torch.float64)
+    return torch.stack([known[client]["traits"].double() if client in known else nothing for client in clients])
 
 
 def recall_suspects(before: Recalled | None, updates: Updates, evidence: Evidence, suspects: Tensor) -> Recalled:

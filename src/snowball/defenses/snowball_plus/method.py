@@ -44,6 +44,7 @@ from snowball.defenses.snowball_plus.few import (
     find_medians,
     is_doubtful,
     is_small,
+    limit_untraced,
     measure_strangeness,
     recall_strangeness,
 )
@@ -158,6 +159,8 @@ class SnowballPlus:
 def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
     """Return the memory with this round's crowds, positions and deviations of clients, before anybody is accused."""
     strangeness = measure_strangeness(evidence, updates.examples.double().log())
+    if is_small(len(updates)):
+        strangeness = limit_untraced(strangeness, evidence, read_traits(memory.clients, updates.clients))
     return replace(
         memory,
         crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
