@@ -7,7 +7,7 @@ The second line runs some attacks, and takes the rows of all others from the res
 
 The settings are those of the preset `demo`: 20 rounds, 100 clients of the shipped MNIST sample, 50 per round. 20 % of
 them are malicious and attack in every round, with the attack's own defaults. `ideal` leaves all attackers out, so its
-model does not depend on them: it runs once per kind of probe. Attacks that learn their trigger also meet snowball-plus.
+model does not depend on them: it runs once per kind of probe. Attacks that keep a memory also meet snowball-plus.
 Attacks on texts run with the preset `cpu/sent140`, also for 20 rounds, with 25 instead of 50 of its 500 clients per
 round.
 """
@@ -23,6 +23,9 @@ from snowball.attacks import ATTACKS
 LEARNED = ("a3fl", "iba")
 """Attacks that learn their trigger."""
 
+REMEMBERING = (*LEARNED, "3dfed")
+"""Attacks that keep a memory from round to round."""
+
 PROBES = ("cba", "blended", "edge-case", "label-flip", *LEARNED)
 """Attacks with different probes; the others probe as the first does, or not at all."""
 
@@ -35,7 +38,7 @@ def list_cases() -> Iterator[Case]:
     """Yield every run."""
     for attack in ATTACKS:
         changed = ("attack.poison_ratio=1.0",) if attack == "label-flip" else ()  # its default, not the preset's
-        more = (*(("snowball-plus",) if attack in LEARNED else ()), *(("ideal",) if attack in PROBES else ()))
+        more = (*(("snowball-plus",) if attack in REMEMBERING else ()), *(("ideal",) if attack in PROBES else ()))
         for defense in ("fedavg", "snowball", *more):
             assignments = (f"attack.name={attack}", f"defense.name={defense}", *changed)
             preset, smaller = ("cpu/sent140", SMALLER) if attack in TEXTS else ("demo", ())
