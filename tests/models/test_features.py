@@ -24,10 +24,12 @@ def test_the_last_layer_makes_the_scores_from_the_features(name: str) -> None:
     model = build_model(name, shape, 5, stream(0)).eval()
     inputs = torch.randn(3, *shape, generator=stream(1))
     features, scores = read_features(model, inputs)
-    *_, last = model.parameters()
-    assert features.shape == (3, last.shape[1])
+    weights = dict(model.named_parameters())
+    last = Layout.from_tensors(weights).weights[-1]
+    assert features.shape == (3, weights[last].shape[1])
     assert torch.equal(scores, model(inputs))
-    torch.testing.assert_close(linear(features, last), scores)
+    bias = weights.get(last.replace("weight", "bias"))  # residual networks have one
+    torch.testing.assert_close(linear(features, weights[last], bias), scores)
 
 
 def test_a_layer_with_a_bias_and_no_trace_of_the_reading() -> None:
