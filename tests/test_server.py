@@ -23,11 +23,13 @@ from snowball.defenses import (
     Snowball,
     Verdict,
 )
+from snowball.differences import Differences
 from snowball.errors import RunError, UpdateError
 from snowball.guard import Guard, Reply
+from snowball.layout import Layout
 from snowball.records.audit import REASONS
 from snowball.server import NOT_FINITE, Dropped, Outcome, Received, judge_round
-from snowball.updates import Differences, Layout, Updates
+from snowball.updates import Updates
 
 LAYOUT = Layout(("first.weight", "last.bias"), ((3, 2), (2,)))
 BASE = torch.arange(LAYOUT.width) / 8

@@ -8,11 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowball import updates as module
+from snowball import arrays
+from snowball import differences as module
+from snowball import products as products_module
 from snowball.defenses import Verdict
+from snowball.differences import Differences
 from snowball.errors import UpdateError
+from snowball.layout import Layout, select_parameters
+from snowball.products import multiply_by_itself
+from snowball.shares import limit_shares
 from snowball.testing import make_toy_round
-from snowball.updates import Differences, Layout, Updates, limit_shares, multiply_by_itself, select_parameters
+from snowball.updates import Updates
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
@@ -40,7 +46,7 @@ def test_the_head_is_the_last_weight_layer_with_its_bias() -> None:
 def test_gram_is_the_inner_products_of_centred_rows_whatever_the_block(seed: int, block: int) -> None:
     updates = make_toy_round(seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK_ELEMENTS", block)
+        patch.setattr(products_module, "BLOCK_ELEMENTS", block)
         whole = updates.gram()
         first = updates.gram("first.weight")
     rows = updates.values.double().numpy()
@@ -380,7 +386,7 @@ def test_rows_of_different_width_are_refused() -> None:
 
 @pytest.mark.parametrize("block", [7, 1 << 19])
 def test_what_rows_amount_to_does_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", block)
     updates = make_toy_round(9, seed=3, dtype=torch.float64)
     point, weights = torch.randn(40, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
     about = updates.values - point
@@ -474,7 +480,7 @@ def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monk
 def test_differences_are_read_like_a_matrix_but_not_copied(
     dtype: torch.dtype, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", elements)
     differences, plain = make_differences(6, dtype)
     updates = name_updates(differences, plain.layout)
     forbid_matrices(monkeypatch)
@@ -544,7 +550,7 @@ def test_selected_updates_are_those_of_the_same_clients() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_products_keep_their_bound_on_hostile_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     width = 257
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 7 * 50)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", 7 * 50)
     signs = torch.ones(width).where(torch.arange(width) % 2 == 0, -1)
     usual = 1 + 1e-3 * torch.randn(4, width, generator=torch.Generator().manual_seed(seed))  # a large common part
     rows = torch.cat(
@@ -611,11 +617,11 @@ def test_differences_are_refused_like_a_matrix() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_finite_numbers_whose_sum_overflows_are_finite(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    assert module.is_finite(torch.full((4,), largest, dtype=dtype))
-    assert module.is_finite(torch.tensor([], dtype=dtype))
-    assert module.is_finite(torch.tensor([1, 2]))
+    assert arrays.is_finite(torch.full((4,), largest, dtype=dtype))
+    assert arrays.is_finite(torch.tensor([], dtype=dtype))
+    assert arrays.is_finite(torch.tensor([1, 2]))
     for broken in ([torch.nan, 1], [torch.inf, -torch.inf], [1, -torch.inf]):
-        assert not module.is_finite(torch.tensor(broken, dtype=dtype))
+        assert not arrays.is_finite(torch.tensor(broken, dtype=dtype))
 
 
 def test_a_claim_of_next_to_nothing_has_no_share() -> None:

@@ -29,8 +29,8 @@ from snowball.guard.arguments import read_model
 from snowball.guard.audit_log import hash_model
 from snowball.guard.conversion import convert_replies
 from snowball.guard.validation import validate_replies
+from snowball.layout import Layout
 from snowball.rng import numpy_stream
-from snowball.updates import Layout
 
 __all__ = ["format_cases", "run"]
 

@@ -12,12 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snowball.arrays import allocate_rows, is_finite, refuse_broken
 from snowball.buffers import Buffers
 from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import elect_everyone
+from snowball.differences import Differences
 from snowball.errors import SettingError, UpdateError
+from snowball.layout import Layout
+from snowball.products import sum_squares
 from snowball.records.audit import DroppedReply
-from snowball.updates import Differences, Layout, Updates, allocate_rows, is_finite, refuse_broken, sum_squares
+from snowball.updates import Updates
 
 NOT_FINITE = "not-finite"
 """The only reason to drop a client that a server finds in the numbers; a key of `snowball.records.audit.REASONS`."""

@@ -34,12 +34,13 @@ from snowball.defenses import (
     SnowballPlus,
     Verdict,
 )
+from snowball.differences import Differences
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
 from snowball.guard.conversion import choose_max_share
 from snowball.guard.reply import ValidReply
 from snowball.serialization import pack, pack_sealed, seal
-from snowball.updates import Differences, Updates
+from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]

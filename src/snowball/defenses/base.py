@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from snowball.errors import SettingError, UpdateError
+from snowball.layout import Layout
 from snowball.rng import derive, stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 T = TypeVar("T")
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from snowball.differences import Differences
 from snowball.guard.reply import ValidReply
+from snowball.layout import Layout
 from snowball.server import Received
-from snowball.updates import Differences, Layout, Updates
+from snowball.updates import Updates
 
 MAX_SHARE, MAX_SHARE_RATIO = 0.5, 10.0
 """Largest share of an average that one client has by default: absolute, and as a multiple of an equal share."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from snowball.arrays import Arrays, convert_to_tensor
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
 from snowball.defenses.history import rename_clients
 from snowball.defenses.ops import elect_everyone
@@ -63,12 +64,13 @@ from snowball.guard.state import (
 from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
+from snowball.layout import Layout, select_parameters
 from snowball.records.audit import Decision, JudgedRound, RecordedRound
 from snowball.records.drafts import remove_leftovers
 from snowball.records.files import explain_os_errors
 from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
-from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
+from snowball.updates import Updates
 
 logger = getLogger("snowball")
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from snowball.defenses.snowball_plus import evidence as module
 from snowball.defenses.snowball_plus.evidence import Evidence, Recalled, find_leaning, gather_evidence
+from snowball.differences import Differences
 from snowball.rng import stream
-from snowball.updates import Differences, Updates
+from snowball.updates import Updates
 
 CLOSE = {"rtol": 2e-6, "atol": 2e-6, "equal_nan": True}
 ROWS = 9

@@ -27,8 +27,9 @@ from snowball.defenses.snowball.layers import Layers, check_share, count_share, 
 from snowball.defenses.snowball.top_down import Growth, grow_elected
 from snowball.defenses.snowball.vae import VAESettings
 from snowball.errors import SettingError
+from snowball.layout import Layout
 from snowball.records.rounds import CODES
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 LEAST_VOTERS = 4
 LEAST_CLUSTERS = 3
