@@ -349,9 +349,13 @@ class Updates:
 
     def reduce_columns(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Return a (d,) row with one value per column, from a function that gets some columns at a time as (w, n)."""
+        return self.reduce_blocks(lambda block: reduce(block.T.contiguous()))
+
+    def reduce_blocks(self, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the same, from a function that gets them as an (n, w) copy, which it may overwrite."""
         result = torch.empty(self.layout.width, dtype=self.dtype)
         for columns in self._blocks(slice(0, self.layout.width)):
-            result[columns] = reduce(self.read_columns(columns).T.contiguous()).to(result.dtype)
+            result[columns] = reduce(self.read_columns(columns)).to(result.dtype)
         return result
 
     def _blocks(self, columns: slice) -> Iterator[slice]:
