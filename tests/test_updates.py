@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowball import arrays
-from snowball import differences as module
 from snowball import products as products_module
 from snowball.defenses import Verdict
 from snowball.differences import Differences
@@ -448,7 +447,7 @@ def make_differences(count: int = 5, dtype: torch.dtype = torch.float32) -> tupl
     layout = Layout.from_tensors(base)
     origin = layout.to_row(base)
     rows = torch.stack([layout.to_row(model) - origin for model in models])
-    differences = Differences(origin, [{**model, "more": torch.ones(2)} for model in models], rows.norm(dim=1), layout)
+    differences = Differences(base, [{**model, "more": torch.ones(2)} for model in models], rows.norm(dim=1), layout)
     return differences, name_updates(rows, layout)
 
 
@@ -460,7 +459,7 @@ def name_updates(values: Any, layout: Layout) -> Updates:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("block", [4, 1 << 17])
 def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROW_BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(arrays, "ROW_BLOCK_ELEMENTS", block)
     differences, plain = make_differences(5, dtype)
     updates = name_updates(differences, plain.layout)
     weights = torch.tensor([0.3, 0.0, 0.2, 0.4, 0.1], dtype=torch.float64)
@@ -483,7 +482,7 @@ def test_differences_are_read_like_a_matrix_but_not_copied(
     monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", elements)
     differences, plain = make_differences(6, dtype)
     updates = name_updates(differences, plain.layout)
-    forbid_matrices(monkeypatch)
+    monkeypatch.setattr(Differences, "to_matrix", None)
     assert not updates._in_order
     for columns in (slice(2, 24), slice(None), slice(20, 21), torch.tensor([25, 3, 21, 4]), torch.arange(27)):
         assert torch.equal(updates.read_columns(columns), plain.read_columns(columns))
@@ -504,22 +503,11 @@ def test_differences_are_read_like_a_matrix_but_not_copied(
         assert updates.select_layer(name).clients == plain.clients
 
 
-def forbid_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let differences make single rows only."""
-    make = Differences.to_matrix
-
-    def make_row(self: Differences) -> torch.Tensor:
-        assert len(self) == 1
-        return make(self)
-
-    monkeypatch.setattr(Differences, "to_matrix", make_row)
-
-
 def test_numbers_too_large_for_the_type_of_rows_become_infinite_without_a_warning() -> None:
     base = {"w": torch.zeros(2), "v": torch.ones(2, dtype=torch.float64)}
     model = {"w": torch.tensor([1.0, 2.0]), "v": torch.tensor([1e300, 2.0], dtype=torch.float64)}
     layout = Layout.from_tensors(base)
-    differences = Differences(layout.to_row(base), [model], torch.ones(1), layout)
+    differences = Differences(base, [model], torch.ones(1), layout)
     assert differences.read_columns(slice(0, 4), [0]).tolist() == [[1, 2, torch.inf, 1]]
     assert differences.read_columns(np.array([3, 0]), [0]).tolist() == [[1, 1]]
 
@@ -528,7 +516,7 @@ def test_arrays_in_a_file_are_read_in_place(tmp_path: Path) -> None:
     file = np.memmap(tmp_path / "model", np.float32, "w+", shape=(3, 4))
     file[:] = np.arange(12).reshape(3, 4)
     layout = Layout(("w",), ((3, 4),))
-    differences = Differences(torch.ones(12), [{"w": torch.from_numpy(file)}] * 2, torch.ones(2), layout)
+    differences = Differences({"w": torch.ones(12)}, [{"w": torch.from_numpy(file)}] * 2, torch.ones(2), layout)
     assert differences.read_columns(slice(3, 6), [1, 0]).tolist() == [[2, 3, 4]] * 2
     file[0, 3] = 9
     assert differences.read_columns(slice(3, 4), [0]).tolist() == [[8]]

@@ -13,6 +13,9 @@ from snowball.errors import UpdateError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
+ROW_BLOCK_ELEMENTS = 1 << 17
+"""Elements of a row to read at a time: 512 KiB in float32, which fits a cache together with their sum in float64."""
+
 Arrays = Mapping[str, Tensor | np.ndarray]
 
 
@@ -22,6 +25,12 @@ def allocate_rows(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     NumPy asks the system for huge pages, and torch does not: without them, it takes three times as long to fill.
     """
     return torch.from_numpy(np.empty(shape, np.float64 if dtype == torch.float64 else np.float32))
+
+
+def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return a tensor's numbers as blocks that fit a cache; views, if it is contiguous."""
+    blocks: tuple[Tensor, ...] = tensor.reshape(-1).split(ROW_BLOCK_ELEMENTS)  # type: ignore[no-untyped-call]
+    return blocks
 
 
 @contextmanager

@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snowball.arrays import allocate_rows
-from snowball.layout import Columns, Layout
-
-ROW_BLOCK_ELEMENTS = 1 << 17
-"""Elements of a row to read at a time: 512 KiB in float32, which fits a cache together with their sum in float64."""
+from snowball.arrays import allocate_rows, split_blocks
+from snowball.layout import Columns, Layout, choose_row_type
 
 Vector = Tensor | np.ndarray[Any, np.dtype[Any]]
 
@@ -25,13 +22,13 @@ class Differences:
     Averages, single rows and blocks of columns are read straight from the models. Only `to_matrix` makes a copy of all.
 
     Attributes:
-        origin: (d,) the model to subtract, as a row.
+        origin: the tensors of the model to subtract, by name.
         models: (n) the tensors of each model by name, in the shapes of the layout; others are ignored.
         norms: (n,) the length of each row, roughly; finite only if all its numbers are.
         layout: the columns of a row.
     """
 
-    origin: Tensor
+    origin: Mapping[str, Tensor]
     models: Sequence[Mapping[str, Tensor]]
     norms: Tensor
     layout: Layout
@@ -45,19 +42,18 @@ class Differences:
 
     def to_matrix(self) -> Tensor:
         """Return the (n, d) matrix of the rows."""
-        trained = ({name: model[name] for name in self.layout.names} for model in self.models)
-        return self.layout.subtract(self.origin, trained, len(self))
+        return self.read_columns(slice(0, self.layout.width), range(len(self)))
 
     def read_row(self, row: int) -> Tensor:
         """Return one (d,) row."""
-        return self.select([row]).to_matrix()[0]
+        return self.read_columns(slice(0, self.layout.width), [row])[0]
 
     def read_columns(self, columns: Columns, rows: Sequence[int]) -> Tensor:
         """Return an (n, w) copy of some columns of some rows."""
         width = columns.stop - columns.start if isinstance(columns, slice) else len(columns)
-        block = np.empty((len(rows), width), self.origin.numpy().dtype)
+        block = allocate_rows((len(rows), width), self.dtype).numpy()
         for name, inside, places in self.layout.find_parts(columns):
-            own, sent = self.origin[self.layout.columns[name]].numpy()[inside], self._vectors[name]
+            own, sent = read_numbers(self._own_vectors[name], inside, block.dtype), self._vectors[name]
             for target, row in zip(block, rows, strict=True):
                 numbers = read_numbers(sent[row], inside, block.dtype)
                 if isinstance(places, slice):
@@ -67,18 +63,28 @@ class Differences:
         return torch.from_numpy(block)
 
     @cached_property
+    def dtype(self) -> torch.dtype:
+        """The data type of the rows."""
+        return choose_row_type({name: self.origin[name] for name in self.layout.names})
+
+    @cached_property
+    def _own_vectors(self) -> dict[str, Vector]:
+        """The numbers of each tensor of the model to subtract; views, if they are contiguous."""
+        return {name: flatten_tensor(self.origin[name]) for name in self.layout.names}
+
+    @cached_property
     def _vectors(self) -> dict[str, list[Vector]]:
         """The numbers of each tensor, model by model; views, if they are contiguous."""
         return {name: [flatten_tensor(model[name]) for model in self.models] for name in self.layout.names}
 
     def combine(self, weights: Sequence[float]) -> Tensor:
         """Return the sum of the rows with (n) weights, accumulated in float64 in the order of the rows."""
-        result = allocate_rows((self.layout.width,), self.origin.dtype)
+        result = allocate_rows((self.layout.width,), self.dtype)
         for name, columns in self.layout.columns.items():
             sent = [split_blocks(model[name]) for model in self.models]
-            own, target = split_blocks(self.origin[columns]), split_blocks(result[columns])
+            own, target = split_blocks(self.origin[name]), split_blocks(result[columns])
             for block, start, *ends in zip(target, own, *sent, strict=True):
-                block.copy_(sum_differences(start, ends, weights))
+                block.copy_(sum_differences(start.to(self.dtype), ends, weights))
         return result
 
 
@@ -115,12 +121,6 @@ def read_numbers(vector: Vector, columns: Columns, dtype: np.dtype[Any]) -> np.n
         return part
     with np.errstate(over="ignore"):
         return part.astype(dtype)
-
-
-def split_blocks(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return a tensor's numbers as blocks that fit a cache; views, if it is contiguous."""
-    blocks: tuple[Tensor, ...] = tensor.reshape(-1).split(ROW_BLOCK_ELEMENTS)  # type: ignore[no-untyped-call]
-    return blocks
 
 
 def sum_differences(origin: Tensor, rows: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snowball.arrays import Arrays, allocate_rows, refuse_broken
+from snowball.arrays import Arrays, allocate_rows, refuse_broken, split_blocks
 from snowball.buffers import Buffers
 from snowball.errors import UpdateError
 
@@ -79,7 +79,7 @@ class Layout:
     def to_row(self, model: Mapping[str, Tensor]) -> Tensor:
         """Return a model's tensors as one row of the type in which rows are compared."""
         self.check(model)
-        row = allocate_rows((self.width,), _choose_row_type(model))
+        row = allocate_rows((self.width,), choose_row_type(model))
         for name, columns in self.columns.items():
             row[columns] = model[name].reshape(-1)
         return row
@@ -101,12 +101,24 @@ class Layout:
             for (name, columns), shape in zip(self.columns.items(), self.shapes, strict=True)
         }
 
+    def add_change(self, model: Mapping[str, Tensor], change: Tensor, row: Tensor) -> None:
+        """Write the sum of a model's tensors, as a row, and a (d,) change to `row`, which may be the change itself."""
+        dtype = choose_row_type({name: model[name] for name in self.names})
+        for name, columns in self.columns.items():
+            blocks = (split_blocks(numbers) for numbers in (model[name], change[columns], row[columns]))
+            for own, step, target in zip(*blocks, strict=True):
+                torch.add(own.to(dtype), step, out=target)
+
     def rebuild_model(self, model: Mapping[str, Tensor], row: Tensor, buffers: Buffers) -> dict[str, Tensor]:
         """Return a model with another row and other buffers, in its own types, whose range may be smaller than a row's.
 
-        Numbers that are not finite are refused.
+        Tensors of the row's type are parts of its memory, each with a storage of its own. Numbers that are not finite
+        are refused.
         """
-        trained = {name: tensor.to(model[name].dtype, copy=True) for name, tensor in self.split(row).items()}
+        trained = {
+            name: torch.from_numpy(row.numpy()[columns]).view(shape).to(model[name].dtype)
+            for (name, columns), shape in zip(self.columns.items(), self.shapes, strict=True)
+        }
         tensors = trained | buffers
         refuse_broken(list(tensors.values()))
         return {name: tensors[name] for name in model}
@@ -141,6 +153,6 @@ def select_parameters(model: nn.Module | Mapping[str, Tensor], buffers: Collecti
     return parameters
 
 
-def _choose_row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
+def choose_row_type(tensors: Mapping[str, Tensor]) -> torch.dtype:
     """Return float64 for a model entirely in float64, and float32 for all others."""
     return torch.float64 if all(t.dtype == torch.float64 for t in tensors.values()) else torch.float32

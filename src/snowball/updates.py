@@ -146,7 +146,7 @@ class Updates:
     @property
     def dtype(self) -> torch.dtype:
         """The data type of the rows."""
-        return self._source.origin.dtype if isinstance(self._source, Differences) else self._source.dtype
+        return self._source.dtype
 
     @cached_property
     def rows(self) -> list[Tensor] | DifferenceRows:

@@ -58,6 +58,7 @@ class SnowballMinus:
     """
 
     min_updates: ClassVar[int] = LEAST_VOTERS
+    fresh_deltas: ClassVar[bool] = True
     clusters: int | Literal["gap"] = "gap"
     gap_from: int = 3
     gap_to: int = 15
@@ -135,6 +136,7 @@ class Snowball(SnowballMinus):
         vae: the settings of the VAE, for the judges that use one.
     """
 
+    fresh_deltas: ClassVar[bool] = True
     target_share: float = 0.5
     step_share: float = 0.04
     grow_after: int | float = 0.25

@@ -88,6 +88,7 @@ class SnowballPlus:
     """
 
     min_updates: ClassVar[int] = MIN_ROWS
+    fresh_deltas: ClassVar[bool] = True
     without: tuple[Ballot, ...] = ()
     remember: int = MAX_REMEMBERED_CLIENTS
 
