@@ -591,6 +591,35 @@ def test_an_average_of_differences_needs_no_matrix(monkeypatch: pytest.MonkeyPat
     assert not updates.combine(torch.zeros(5)).any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [5, 1 << 17])
+def test_an_average_of_differences_keeps_its_bound(
+    dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "ROW_BLOCK_ELEMENTS", block)
+    rng = torch.Generator().manual_seed(3)
+    base = torch.randn(40, generator=rng).to(dtype)
+    models = [(base.double() + 10.0**-exponent * torch.randn(40, generator=rng)).to(dtype) for exponent in range(7)]
+    for model in models:
+        model[:8] = base[:8]  # nobody trains these
+    models[2][20:] = 1000  # one of them moves far
+    layout, weights = Layout(("w",), ((40,),)), torch.rand(7, generator=rng, dtype=torch.float64)
+    weights[4] *= -1
+    differences = Differences({"w": base}, [{"w": model} for model in models], torch.ones(7), layout)
+    found = differences.combine(weights.tolist())
+    assert not found[:8].any()
+    eps = Fraction(torch.finfo(found.dtype).eps)
+    for column in range(40):
+        own, *sent = (Fraction(float(numbers[column])) for numbers in (base, *models))
+        shares = list(map(Fraction, weights.tolist()))
+        exact = sum(share * (end - own) for share, end in zip(shares, sent, strict=True))
+        size = sum(abs(share) * (abs(end) + abs(own)) for share, end in zip(shares, sent, strict=True))
+        steps = sum(abs(share) * abs(end - own) for share, end in zip(shares, sent, strict=True))
+        # Rounding of the result, and of nine steps in float64; in float64, of each difference instead.
+        bound = eps * abs(exact) + (9 * eps * steps if found.dtype == torch.float64 else 9 * Fraction(2) ** -51 * size)
+        assert abs(Fraction(float(found[column])) - exact) <= bound
+
+
 def test_differences_are_refused_like_a_matrix() -> None:
     differences, plain = make_differences()
     with pytest.raises(UpdateError, match="there are no updates"):
