@@ -16,6 +16,7 @@ from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.defenses import DEFENSES, ClientTask, Context, FedAvg, State, Verdict
 from snowball.defenses.ops import average_by_examples
 from snowball.errors import SettingError, UpdateError
+from snowball.layout import Layout
 from snowball.models import MODELS, ModelInfo
 from snowball.records.checkpoint import load_state
 from snowball.rng import stream
@@ -27,7 +28,7 @@ from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.run import run_experiment
 from snowball.sim.training.evaluation import FederatedModel
 from snowball.sim.training.sgd import Trainer, compute_batch_sizes
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from snowball.defenses import DEFENSES, Context, Defense, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import SnowballError
 from snowball.guard import Guard, Reply
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.server import Received, judge_round
 from snowball.testing.defenses import add_toy_model
-from snowball.updates import Layout
 
 MODEL = {"first.weight": torch.linspace(-1, 1, 24).view(6, 4), "last.weight": torch.linspace(1, -1, 60).view(10, 6)}
 LAYOUT = Layout.from_tensors(MODEL)

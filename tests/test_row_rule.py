@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from snowball.defenses import Context, SnowballMinus
 from snowball.guard import Guard, Reply
+from snowball.layout import Layout, select_parameters
 from snowball.server import Received, judge_round
-from snowball.updates import Layout, Updates, select_parameters
+from snowball.updates import Updates
 
 MODEL = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
 CLIENTS = [f"site-{number:02}" for number in range(8)]

@@ -23,11 +23,13 @@ from snowball.defenses import (
     Snowball,
     Verdict,
 )
+from snowball.differences import Differences
 from snowball.errors import RunError, UpdateError
 from snowball.guard import Guard, Reply
+from snowball.layout import Layout
 from snowball.records.audit import REASONS
 from snowball.server import NOT_FINITE, Dropped, Outcome, Received, judge_round
-from snowball.updates import Differences, Layout, Updates
+from snowball.updates import Updates
 
 LAYOUT = Layout(("first.weight", "last.bias"), ((3, 2), (2,)))
 BASE = torch.arange(LAYOUT.width) / 8
@@ -109,7 +111,7 @@ def test_differences_are_judged_like_the_matrix_of_their_rows() -> None:
     models = [LAYOUT.split(BASE + row) for row in received.values]
     models[2]["last.bias"][1] = torch.nan
     norms = torch.tensor([1.0, 1.0, torch.nan, 1.0, 1.0, 1.0])
-    deferred = replace(received, values=Differences(BASE, models, norms, LAYOUT))
+    deferred = replace(received, values=Differences(LAYOUT.split(BASE), models, norms, LAYOUT))
     for defense in (FedAvg(), Krum(), Median()):
         outcome = judge(deferred, defense)
         assert outcome.dropped == (Dropped("site-02", "not-finite", "'last.bias' holds NaN or infinite numbers"),)
@@ -170,6 +172,40 @@ def test_a_model_that_would_not_be_finite_stays() -> None:
     )
     assert outcome.kept == "the average holds NaN or infinite numbers"
     assert outcome.base is base
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_the_new_row_takes_the_memory_of_the_delta_only_where_it_may(dtype: torch.dtype) -> None:
+    delta = (torch.arange(LAYOUT.width) / 16).to(dtype)
+    defense, context, before = Changing({"delta": delta}), Context(round=1, base=BASE), delta.clone()
+    kept = judge_round(receive(range(3)), defense, context, BUFFERS)
+    assert torch.equal(delta, before)
+    assert torch.equal(kept.base, BASE + before)
+    assert kept.base.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    overwritten = judge_round(receive(range(3)), defense, context, BUFFERS, overwrite=True)
+    assert torch.equal(overwritten.base, kept.base)
+    assert (overwritten.base.data_ptr() == delta.data_ptr()) == (dtype != torch.float16)
+    assert torch.equal(BASE, torch.arange(LAYOUT.width) / 8)
+
+
+def test_a_delta_with_gaps_in_its_memory_is_not_overwritten() -> None:
+    delta = (torch.arange(2 * LAYOUT.width) / 16)[::2]
+    outcome = judge_round(receive(range(3)), Changing({"delta": delta}), Context(round=1, base=BASE), BUFFERS, True)
+    assert torch.equal(outcome.base, BASE + torch.arange(LAYOUT.width) / 8)
+
+
+def test_a_model_that_would_not_be_finite_stays_even_if_it_was_half_made() -> None:
+    received = receive(range(3))
+    base = {name: torch.full_like(tensor, 3e38) for name, tensor in LAYOUT.split(BASE).items()}
+    models = [{name: base[name].clone() for name in base} for _ in received.clients]
+    received = replace(received, values=Differences(base, models, torch.ones(3), LAYOUT))
+    context = Context(round=1, base=lambda: LAYOUT.to_row(base))
+    defense = Changing({"delta": torch.full((LAYOUT.width,), 3e38)})
+    outcome = judge_round(received, defense, context, BUFFERS, overwrite=True)
+    assert outcome.kept == "the average holds NaN or infinite numbers"
+    assert outcome.buffers is BUFFERS
+    assert torch.equal(outcome.base, torch.full((LAYOUT.width,), 3e38))
+    assert all((tensor == torch.tensor(3e38)).all() for tensors in (base, *models) for tensor in tensors.values())
 
 
 def test_a_fault_in_the_code_of_a_defense_is_not_hidden() -> None:

@@ -8,11 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowball import updates as module
+from snowball import arrays
+from snowball import products as products_module
 from snowball.defenses import Verdict
+from snowball.differences import Differences
 from snowball.errors import UpdateError
+from snowball.layout import Layout, select_parameters
+from snowball.products import multiply_by_itself
+from snowball.shares import limit_shares
 from snowball.testing import make_toy_round
-from snowball.updates import Differences, Layout, Updates, limit_shares, multiply_by_itself, select_parameters
+from snowball.updates import Updates
 
 
 def test_layout_takes_a_model_apart_and_together() -> None:
@@ -40,7 +45,7 @@ def test_the_head_is_the_last_weight_layer_with_its_bias() -> None:
 def test_gram_is_the_inner_products_of_centred_rows_whatever_the_block(seed: int, block: int) -> None:
     updates = make_toy_round(seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK_ELEMENTS", block)
+        patch.setattr(products_module, "BLOCK_ELEMENTS", block)
         whole = updates.gram()
         first = updates.gram("first.weight")
     rows = updates.values.double().numpy()
@@ -380,7 +385,7 @@ def test_rows_of_different_width_are_refused() -> None:
 
 @pytest.mark.parametrize("block", [7, 1 << 19])
 def test_what_rows_amount_to_does_not_depend_on_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", block)
     updates = make_toy_round(9, seed=3, dtype=torch.float64)
     point, weights = torch.randn(40, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
     about = updates.values - point
@@ -442,7 +447,7 @@ def make_differences(count: int = 5, dtype: torch.dtype = torch.float32) -> tupl
     layout = Layout.from_tensors(base)
     origin = layout.to_row(base)
     rows = torch.stack([layout.to_row(model) - origin for model in models])
-    differences = Differences(origin, [{**model, "more": torch.ones(2)} for model in models], rows.norm(dim=1), layout)
+    differences = Differences(base, [{**model, "more": torch.ones(2)} for model in models], rows.norm(dim=1), layout)
     return differences, name_updates(rows, layout)
 
 
@@ -454,7 +459,7 @@ def name_updates(values: Any, layout: Layout) -> Updates:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("block", [4, 1 << 17])
 def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROW_BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(arrays, "ROW_BLOCK_ELEMENTS", block)
     differences, plain = make_differences(5, dtype)
     updates = name_updates(differences, plain.layout)
     weights = torch.tensor([0.3, 0.0, 0.2, 0.4, 0.1], dtype=torch.float64)
@@ -474,10 +479,10 @@ def test_differences_are_the_rows_of_models(dtype: torch.dtype, block: int, monk
 def test_differences_are_read_like_a_matrix_but_not_copied(
     dtype: torch.dtype, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", elements)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", elements)
     differences, plain = make_differences(6, dtype)
     updates = name_updates(differences, plain.layout)
-    forbid_matrices(monkeypatch)
+    monkeypatch.setattr(Differences, "to_matrix", None)
     assert not updates._in_order
     for columns in (slice(2, 24), slice(None), slice(20, 21), torch.tensor([25, 3, 21, 4]), torch.arange(27)):
         assert torch.equal(updates.read_columns(columns), plain.read_columns(columns))
@@ -498,22 +503,11 @@ def test_differences_are_read_like_a_matrix_but_not_copied(
         assert updates.select_layer(name).clients == plain.clients
 
 
-def forbid_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let differences make single rows only."""
-    make = Differences.to_matrix
-
-    def make_row(self: Differences) -> torch.Tensor:
-        assert len(self) == 1
-        return make(self)
-
-    monkeypatch.setattr(Differences, "to_matrix", make_row)
-
-
 def test_numbers_too_large_for_the_type_of_rows_become_infinite_without_a_warning() -> None:
     base = {"w": torch.zeros(2), "v": torch.ones(2, dtype=torch.float64)}
     model = {"w": torch.tensor([1.0, 2.0]), "v": torch.tensor([1e300, 2.0], dtype=torch.float64)}
     layout = Layout.from_tensors(base)
-    differences = Differences(layout.to_row(base), [model], torch.ones(1), layout)
+    differences = Differences(base, [model], torch.ones(1), layout)
     assert differences.read_columns(slice(0, 4), [0]).tolist() == [[1, 2, torch.inf, 1]]
     assert differences.read_columns(np.array([3, 0]), [0]).tolist() == [[1, 1]]
 
@@ -522,7 +516,7 @@ def test_arrays_in_a_file_are_read_in_place(tmp_path: Path) -> None:
     file = np.memmap(tmp_path / "model", np.float32, "w+", shape=(3, 4))
     file[:] = np.arange(12).reshape(3, 4)
     layout = Layout(("w",), ((3, 4),))
-    differences = Differences(torch.ones(12), [{"w": torch.from_numpy(file)}] * 2, torch.ones(2), layout)
+    differences = Differences({"w": torch.ones(12)}, [{"w": torch.from_numpy(file)}] * 2, torch.ones(2), layout)
     assert differences.read_columns(slice(3, 6), [1, 0]).tolist() == [[2, 3, 4]] * 2
     file[0, 3] = 9
     assert differences.read_columns(slice(3, 4), [0]).tolist() == [[8]]
@@ -544,7 +538,7 @@ def test_selected_updates_are_those_of_the_same_clients() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_products_keep_their_bound_on_hostile_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     width = 257
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 7 * 50)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", 7 * 50)
     signs = torch.ones(width).where(torch.arange(width) % 2 == 0, -1)
     usual = 1 + 1e-3 * torch.randn(4, width, generator=torch.Generator().manual_seed(seed))  # a large common part
     rows = torch.cat(
@@ -597,6 +591,35 @@ def test_an_average_of_differences_needs_no_matrix(monkeypatch: pytest.MonkeyPat
     assert not updates.combine(torch.zeros(5)).any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [5, 1 << 17])
+def test_an_average_of_differences_keeps_its_bound(
+    dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "ROW_BLOCK_ELEMENTS", block)
+    rng = torch.Generator().manual_seed(3)
+    base = torch.randn(40, generator=rng).to(dtype)
+    models = [(base.double() + 10.0**-exponent * torch.randn(40, generator=rng)).to(dtype) for exponent in range(7)]
+    for model in models:
+        model[:8] = base[:8]  # nobody trains these
+    models[2][20:] = 1000  # one of them moves far
+    layout, weights = Layout(("w",), ((40,),)), torch.rand(7, generator=rng, dtype=torch.float64)
+    weights[4] *= -1
+    differences = Differences({"w": base}, [{"w": model} for model in models], torch.ones(7), layout)
+    found = differences.combine(weights.tolist())
+    assert not found[:8].any()
+    eps = Fraction(torch.finfo(found.dtype).eps)
+    for column in range(40):
+        own, *sent = (Fraction(float(numbers[column])) for numbers in (base, *models))
+        shares = list(map(Fraction, weights.tolist()))
+        exact = sum(share * (end - own) for share, end in zip(shares, sent, strict=True))
+        size = sum(abs(share) * (abs(end) + abs(own)) for share, end in zip(shares, sent, strict=True))
+        steps = sum(abs(share) * abs(end - own) for share, end in zip(shares, sent, strict=True))
+        # Rounding of the result, and of nine steps in float64; in float64, of each difference instead.
+        bound = eps * abs(exact) + (9 * eps * steps if found.dtype == torch.float64 else 9 * Fraction(2) ** -51 * size)
+        assert abs(Fraction(float(found[column])) - exact) <= bound
+
+
 def test_differences_are_refused_like_a_matrix() -> None:
     differences, plain = make_differences()
     with pytest.raises(UpdateError, match="there are no updates"):
@@ -611,11 +634,11 @@ def test_differences_are_refused_like_a_matrix() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_finite_numbers_whose_sum_overflows_are_finite(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    assert module.is_finite(torch.full((4,), largest, dtype=dtype))
-    assert module.is_finite(torch.tensor([], dtype=dtype))
-    assert module.is_finite(torch.tensor([1, 2]))
+    assert arrays.is_finite(torch.full((4,), largest, dtype=dtype))
+    assert arrays.is_finite(torch.tensor([], dtype=dtype))
+    assert arrays.is_finite(torch.tensor([1, 2]))
     for broken in ([torch.nan, 1], [torch.inf, -torch.inf], [1, -torch.inf]):
-        assert not module.is_finite(torch.tensor(broken, dtype=dtype))
+        assert not arrays.is_finite(torch.tensor(broken, dtype=dtype))
 
 
 def test_a_claim_of_next_to_nothing_has_no_share() -> None:

@@ -22,7 +22,8 @@ from snowball.defenses.base import State
 from snowball.defenses.ops import average_by_examples, elect_everyone
 from snowball.defenses.snowball_plus.ballots import CAUTIOUS_ROUNDS
 from snowball.guard.conversion import choose_max_share
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 ROUNDS, SEEDS = 20, (1, 2, 3)
 

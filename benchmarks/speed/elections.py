@@ -36,8 +36,9 @@ from snowball.defenses.snowball.gap import find_clusters
 from snowball.defenses.snowball.judges import JUDGES
 from snowball.defenses.snowball.top_down import grow_elected
 from snowball.defenses.snowball_plus import SnowballPlus
+from snowball.products import split_columns
 from snowball.rng import numpy_stream, stream
-from snowball.updates import Updates, split_columns
+from snowball.updates import Updates
 
 CLUSTERS = 11
 FIRST_SHARE, TARGET_SHARE, STEP_SHARE = 0.1, 0.5, 0.04

@@ -34,12 +34,13 @@ from benchmarks.measuring.timing import Case, time_fastest, use_one_thread
 from benchmarks.speed.elections import elect, write_rows
 from benchmarks.speed.loading import draw_owners
 from snowball.data.sets.femnist import COMPLETE_SIZE
+from snowball.layout import Layout
 from snowball.rng import numpy_stream
 from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.experiment import Experiment
 from snowball.sim.presets import load_experiment
 from snowball.sim.run import run_experiment
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 WORKERS = 2
 ROWS = 20

@@ -13,6 +13,7 @@ one.
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from snowball.guard.arguments import read_model
 from snowball.guard.audit_log import hash_model
 from snowball.guard.conversion import convert_replies
 from snowball.guard.validation import validate_replies
+from snowball.layout import Layout
 from snowball.rng import numpy_stream
-from snowball.updates import Layout
 
 __all__ = ["format_cases", "run"]
 
@@ -139,10 +140,11 @@ def time_parts(model: Model, replies: list[Reply], part: str, defense: Defense, 
     base = read_model(model)
     layout = Layout.from_tensors(base)
     valid, _ = validate_replies(replies, base)
-    origin, received = convert_replies(base, layout, valid)
+    received = convert_replies(base, layout, valid)
+    make_base = partial(layout.to_row, base)
     works: dict[str, Callable[[], Any]] = {
         "validation": lambda: validate_replies(replies, base),
-        part: lambda: defense(received.to_updates(finite=True), Context(round=1, base=origin)),
+        part: lambda: defense(received.to_updates(finite=True), Context(round=1, base=make_base)),
         "hashes": lambda: [hash_model(base) for _ in range(2)],
     }
     return time_turns(works, repeats)

@@ -12,12 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snowball.arrays import allocate_rows, is_finite, refuse_broken
 from snowball.buffers import Buffers
 from snowball.defenses.base import Context, Defense, State, Verdict, require
 from snowball.defenses.ops import elect_everyone
+from snowball.differences import Differences
 from snowball.errors import SettingError, UpdateError
+from snowball.layout import Layout
+from snowball.products import sum_squares
 from snowball.records.audit import DroppedReply
-from snowball.updates import Differences, Layout, Updates, allocate_rows, is_finite, refuse_broken, sum_squares
+from snowball.updates import Updates
 
 NOT_FINITE = "not-finite"
 """The only reason to drop a client that a server finds in the numbers; a key of `snowball.records.audit.REASONS`."""
@@ -94,13 +98,16 @@ class Outcome:
     kept: str | None = None
 
 
-def judge_round(received: Received, defense: Defense, context: Context, buffers: Buffers) -> Outcome:
+def judge_round(
+    received: Received, defense: Defense, context: Context, buffers: Buffers, overwrite: bool = False
+) -> Outcome:
     """Drop clients whose numbers are not finite, let the defense judge the others, and apply its verdict.
 
-    The global model is the context's base with `buffers`. Raises an UpdateError if no client is left to judge, or if
-    the server's own update is not finite.
+    The global model is the one that differences are subtracted from, or the context's base, with `buffers`. With
+    `overwrite`, the new row takes the memory of the defense's delta. Raises an UpdateError if no client is left to
+    judge, or if the server's own update is not finite.
     """
-    base = require(context.base, "base", "a round")
+    model = find_model(received, context)
     if context.trusted is not None and not is_finite(context.trusted):
         raise UpdateError("the server's own update holds NaN or infinite numbers")
     received, dropped = drop_broken(received)
@@ -109,14 +116,14 @@ def judge_round(received: Received, defense: Defense, context: Context, buffers:
     updates = received.to_updates(finite=True)
     try:
         verdict = ask_defense(defense, updates, context)
-        after = apply_verdict(verdict, updates, base, buffers)
+        after = apply_verdict(verdict, updates, model, buffers, overwrite)
     except (SettingError, UpdateError) as error:  # a damaged state (RunError) ends the run
         return Outcome(
             updates=updates,
             dropped=dropped,
             elected=~elect_everyone(updates),
             facts={},
-            base=base,
+            base=require(context.base, "base", "a round"),
             buffers=buffers,
             state=context.state,
             kept=str(error),
@@ -203,10 +210,22 @@ def describe_tensor(tensor: Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def apply_verdict(verdict: Verdict, updates: Updates, base: Tensor, buffers: Buffers) -> tuple[Tensor, Buffers]:
-    """Return the global row and buffers after a round."""
-    row = allocate_rows((len(base),), torch.promote_types(base.dtype, verdict.delta.dtype))
-    torch.add(base, verdict.delta, out=row)
+def find_model(received: Received, context: Context) -> Mapping[str, Tensor]:
+    """Return the tensors of the global model that a round's rows belong to."""
+    if isinstance(received.values, Differences):
+        return received.values.origin
+    return received.layout.split(require(context.base, "base", "a round"))
+
+
+def apply_verdict(
+    verdict: Verdict, updates: Updates, model: Mapping[str, Tensor], buffers: Buffers, overwrite: bool
+) -> tuple[Tensor, Buffers]:
+    """Return the global row and buffers after a round; `overwrite` gives the row the memory of the verdict's delta."""
+    layout, delta = updates.layout, verdict.delta
+    dtype = torch.promote_types(updates.dtype, delta.dtype)
+    fits = delta.dtype == dtype and delta.is_contiguous()
+    row = delta if overwrite and fits else allocate_rows((layout.width,), dtype)
+    layout.add_change(model, delta, row)
     statistics = updates.merge_buffers(verdict.elected, buffers)
     refuse_broken([row, *statistics.values()])
     return row, statistics

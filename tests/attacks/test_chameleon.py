@@ -10,13 +10,13 @@ from torch import Tensor
 from snowball.attacks import Chameleon
 from snowball.attacks.chameleon import compute_contrastive_loss
 from snowball.errors import SettingError
+from snowball.layout import Layout, select_parameters
 from snowball.models.features import compute_features
 from snowball.rng import stream
 from snowball.sim.training.client import LocalTraining
 from snowball.sim.training.malicious import SimulatedSession
 from snowball.testing import ToySession
 from snowball.testing.federations import make_toy_federation
-from snowball.updates import Layout, select_parameters
 
 
 def compute_plainly(features: Tensor, labels: Tensor, target: int, weight: float, temperature: float) -> float:

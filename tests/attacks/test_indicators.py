@@ -16,8 +16,8 @@ from snowball.attacks.indicators import (
     measure_curvature,
     measure_feedback,
 )
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout
 
 SHARES = torch.tensor([0.1, 0.2, 0.4]).double()
 

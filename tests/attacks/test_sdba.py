@@ -6,13 +6,13 @@ from torch import nn
 
 from snowball.attacks import SDBA
 from snowball.errors import SettingError
+from snowball.layout import Layout, select_parameters
 from snowball.models import build_model
 from snowball.rng import stream
 from snowball.sim.training.client import LocalTraining
 from snowball.testing import ToySession
 from snowball.testing.federations import ToyFederation, make_toy_federation
 from snowball.testing.toys import RECURRENT_LAYOUT
-from snowball.updates import Layout, select_parameters
 
 LAYOUT = Layout(
     ("rnn.weight_ih_l0", "rnn.weight_hh_l0_reverse", "rnn.bias_ih_l0", "fc.weight"), ((5,), (4,), (2,), (2,))

@@ -11,6 +11,7 @@ from snowball.attacks.base import Memory
 from snowball.attacks.indicators import ACCEPTED, classify_feedback, measure_feedback
 from snowball.attacks.three_dfed import DECOY, count_groups, shift_idle_weight
 from snowball.errors import RunError, SettingError
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.serialization import pack, unpack
 from snowball.sim.experiment import Experiment
@@ -19,7 +20,6 @@ from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.training.adaptation import Adaptation
 from snowball.testing import check_attack
 from snowball.testing.toys import ToySession
-from snowball.updates import Layout
 
 MakeExperiment = Callable[..., Experiment]
 

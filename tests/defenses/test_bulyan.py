@@ -10,8 +10,9 @@ from snowball.defenses import Context
 from snowball.defenses.bulyan import Bulyan, average_near_median, pick_rows
 from snowball.defenses.ops import compute_squared_distances
 from snowball.errors import SettingError
+from snowball.products import BLOCK_ELEMENTS
 from snowball.testing import check_defense, make_toy_round
-from snowball.updates import BLOCK_ELEMENTS, Updates
+from snowball.updates import Updates
 
 FIRST = Context(round=1)
 

@@ -20,8 +20,9 @@ from snowball.defenses.deepsight import (
     measure_energies,
 )
 from snowball.errors import SettingError
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 LAYOUT = Layout(("hidden", "out.weight", "out.bias"), ((3, 3), (4, 3), (4,)))
 QUICK = DeepSight(probes=50, seeds=2)

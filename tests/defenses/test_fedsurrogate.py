@@ -22,9 +22,10 @@ from snowball.defenses.fedsurrogate import (
     rescale,
 )
 from snowball.errors import RunError, SettingError
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.testing import check_defense
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 LAYOUT = Layout(("first.weight", "middle.weight", "middle.bias", "last.weight"), ((6, 5), (5, 6), (5,), (4, 5)))
 BASE = torch.randn(LAYOUT.width, generator=stream(0, "base"), dtype=torch.float64)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from snowball.defenses import Context
 from snowball.defenses.lfighter import LFighter, choose_cluster, locate_neurons, measure_changes, score_cluster
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 HONEST = [[[1.0, 0], [0, 0], [0, 0]], [[0, 1], [0, 0], [0, 0]], [[0, 0], [0, 0], [1, 0]]]
 FLIPPED = [[-5.0, 0], [1, 1], [5, 0]]

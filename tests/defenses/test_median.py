@@ -11,8 +11,9 @@ from snowball.defenses.median import Median
 from snowball.defenses.ops import compute_medians, sort_rows
 from snowball.defenses.trimmed_mean import TrimmedMean
 from snowball.errors import SettingError
+from snowball.products import BLOCK_ELEMENTS
 from snowball.testing import check_defense, make_toy_round
-from snowball.updates import BLOCK_ELEMENTS, Updates
+from snowball.updates import Updates
 
 FIRST = Context(round=1)
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import ks_2samp, levene, ttest_ind
 from torch import Tensor
 
-from snowball import updates as updates_module
+from snowball import products as products_module
 from snowball.defenses import Context
 from snowball.defenses.mesas import MESAS, compare_means, halves_differ, mark_poisoned, measure_metrics
 from snowball.errors import SettingError
@@ -45,7 +45,7 @@ def test_a_base_of_zeros_is_at_right_angles_to_all() -> None:
 
 @pytest.mark.parametrize("block", [1, 60, 1 << 19])
 def test_metrics_are_numpys_in_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates_module, "BLOCK_ELEMENTS", block)
+    monkeypatch.setattr(products_module, "BLOCK_ELEMENTS", block)
     updates = make_toy_round(width=30)
     base = torch.randn(30, generator=stream(0, "base"))
     metrics, rows, start = measure_metrics(updates, base), updates.values.double().numpy(), base.double().numpy()

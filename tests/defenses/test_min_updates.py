@@ -22,7 +22,8 @@ from snowball.defenses import (
     TrimmedMean,
 )
 from snowball.defenses.base import Verdict, find_min_updates
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 LAYOUT = Layout(("first.weight", "last.weight", "last.bias"), ((8, 6), (4, 8), (4,)))
 OUTVOTING = {name: DEFENSES[name]() for name in DEFENSES if find_min_updates(DEFENSES[name]()) > 1}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from snowball import updates as module
+from snowball import products as module
 from snowball.defenses import Context
 from snowball.defenses.rlr import RLR
 from snowball.errors import SettingError

@@ -17,9 +17,9 @@ from snowball.defenses import CRFL, DEFENSES, FLIP, ClientTask, Context, Defense
 from snowball.defenses.base import StatefulDefense
 from snowball.errors import RunError, SnowballError
 from snowball.guard import Guard, Reply
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.serialization import pack
-from snowball.updates import Layout
 
 MODEL = {"first.weight": torch.linspace(-1, 1, 24).view(6, 4), "last.weight": torch.linspace(1, -1, 60).view(10, 6)}
 LAYOUT = Layout.from_tensors(MODEL)

@@ -31,6 +31,7 @@ from snowball.guard.decisions import parse_decisions
 from snowball.guard.model_history import read_model_file, write_model
 from snowball.guard.names import parse_names
 from snowball.guard.watched_file import WatchedFile
+from snowball.layout import Layout
 from snowball.models.start import compute_start_sha256, load_start, pack_start
 from snowball.records.audit import read_audit
 from snowball.records.checkpoint import STATE_FILE, RunState, load_state, save_state
@@ -40,7 +41,6 @@ from snowball.rehearsal.settings import read_federation
 from snowball.serialization import seal
 from snowball.sim.presets import load_experiment
 from snowball.sweeps.grid import read_grid
-from snowball.updates import Layout
 
 FEW, MANY = 25, 10_000
 """Damaged files per loader in the default run and in the slow one."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from snowball.defenses import (
@@ -34,12 +35,14 @@ from snowball.defenses import (
     SnowballPlus,
     Verdict,
 )
+from snowball.differences import Differences
 from snowball.errors import RunError, SettingError, UpdateError
 from snowball.guard import Dropped, Guard, Judgement, Reply
 from snowball.guard.conversion import choose_max_share
 from snowball.guard.reply import ValidReply
+from snowball.layout import Layout
 from snowball.serialization import pack, pack_sealed, seal
-from snowball.updates import Differences, Updates
+from snowball.updates import Updates
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
@@ -140,20 +143,60 @@ def test_the_model_that_is_given_is_never_changed(replies: list[Reply], defense:
     assert all(np.array_equal(model[name], MODEL[name].numpy()) for name in MODEL)
 
 
+@pytest.mark.parametrize("defense", [FedAvg(), Snowball(), SnowballPlus()], ids=lambda defense: type(defense).__name__)
+def test_a_new_model_is_one_row_whose_tensors_can_be_written_alone(
+    defense: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = {name: tensor.clone() for name, tensor in MODEL.items()}
+    replies = [make_honest_reply(number) for number in range(9)]
+    sent = [{name: tensor.clone() for name, tensor in reply.tensors.items()} for reply in replies]
+    expected = Guard(ChangedFedAvg(lambda verdict: verdict) if isinstance(defense, FedAvg) else defense, seed=1)(
+        model, replies
+    )
+    rows: list[Layout] = []
+    make = Layout.to_row
+
+    def make_row(self: Layout, tensors: Any) -> Tensor:
+        rows.append(self)
+        return make(self, tensors)
+
+    monkeypatch.setattr(Layout, "to_row", make_row)
+    judged = Guard(defense, seed=1)(model, replies)
+    assert len(rows) == isinstance(defense, SnowballPlus)  # which compares updates with the model
+    assert have_same_model(judged, expected)
+    for before, reply in zip(sent, replies, strict=True):
+        assert all(torch.equal(reply.tensors[name], before[name]) for name in before)
+    assert all(torch.equal(model[name], MODEL[name]) for name in MODEL)
+    trained = [tensor for name, tensor in judged.tensors.items() if not name.startswith("norm")]
+    assert len({tensor.untyped_storage().data_ptr() for tensor in trained}) == len(trained)
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in trained)
+    save_file(judged.tensors, tmp_path / "model.safetensors")
+    assert all(torch.equal(load_file(tmp_path / "model.safetensors")[name], judged.tensors[name]) for name in MODEL)
+
+
+def test_a_defense_may_keep_the_deltas_that_it_returns() -> None:
+    kept: list[Tensor] = []
+
+    def remember(verdict: Verdict) -> Verdict:
+        kept.append(verdict.delta)
+        copies.append(verdict.delta.clone())
+        return verdict
+
+    copies: list[Tensor] = []
+    guard = Guard(ChangedFedAvg(remember), seed=1)
+    for _ in range(2):
+        guard(MODEL, [make_honest_reply(number) for number in range(5)])
+    assert all(map(torch.equal, kept, copies))
+
+
 COPYING_NOBODY = (Snowball(), SnowballPlus(), DnC(), FLAME(variant="original"), DeepSight(), FoolsGold(), FLDetector())
 
 
 @pytest.mark.parametrize("defense", COPYING_NOBODY, ids=lambda defense: type(defense).__name__)
 def test_a_round_makes_no_second_copy_of_the_replies(defense: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = Differences.to_matrix
-
-    def make_row(self: Differences) -> Tensor:
-        assert len(self) == 1, "a matrix of all rows was made"
-        return make(self)
-
     replies = [make_honest_reply(number) for number in range(20)]
     expected = Guard(defense, seed=1)(MODEL, replies)
-    monkeypatch.setattr(Differences, "to_matrix", make_row)
+    monkeypatch.setattr(Differences, "to_matrix", None)
     judged = Guard(defense, seed=1)(MODEL, replies)
     assert (judged.entry["outcome"], judged.entry["reason"]) == ("aggregated", None)
     assert have_same_model(judged, expected)

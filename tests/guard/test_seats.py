@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from snowball.defenses import FedAvg, Snowball, SnowballPlus
-from snowball.guard import Guard, Judgement, Reply
+from snowball.guard import Guard, Judgement, Reply, seats
 
 SHARED = runpy.run_path(str(Path(__file__).parent / "conftest.py"))
 MODEL, make_honest_reply, change_reply = SHARED["MODEL"], SHARED["make_honest_reply"], SHARED["change_reply"]
@@ -70,6 +70,26 @@ def test_opposite_updates_of_one_length_are_not_copies() -> None:
     model = {"weight": torch.zeros(2, 2)}
     answers = [Reply("a", 1, {"weight": torch.eye(2)}), Reply("b", 1, {"weight": -torch.eye(2)})]
     assert Guard(FedAvg())(model, answers).averaged == ("a", "b")
+
+
+def test_replies_that_differ_where_no_number_is_sampled_are_not_copies() -> None:
+    model, steps = {"weight": torch.zeros(1000), "bias": torch.zeros(2)}, torch.zeros(3, 1000)
+    steps[0, 1] = steps[1, 2] = steps[2, 2] = 1.0  # equal lengths, and equal at every fifteenth number
+    answers = [
+        Reply(client, 1, {"weight": step, "bias": torch.zeros(2)}) for client, step in zip("abc", steps, strict=True)
+    ]
+    judgement = Guard(FedAvg(), seed=1)(model, answers)
+    assert len(judgement.averaged) == 2
+    assert "a" in judgement.averaged
+
+
+def test_replies_of_equal_length_are_not_read_again_if_sampled_numbers_tell_them_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = {"weight": torch.zeros(4, 4), "bias": torch.zeros(0)}
+    answers = [Reply(f"{row}", 1, {"weight": torch.eye(4).roll(row, 1), "bias": torch.zeros(0)}) for row in range(4)]
+    monkeypatch.setattr(seats, "hash_model", None)
+    assert Guard(FedAvg())(model, answers).averaged == ("0", "1", "2", "3")
 
 
 @pytest.mark.parametrize("mode", ["enforce", "monitor"])

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from snowball.errors import SettingError
+from snowball.layout import Layout, select_parameters
 from snowball.models import MODELS, build_model
 from snowball.models.features import compute_features
 from snowball.rng import stream
-from snowball.updates import Layout, select_parameters
 
 SHAPES = {("channels", "height", "width"): (1, 28, 28), ("tokens", "width"): (7, 12)}
 

@@ -17,6 +17,7 @@ from snowball import Context, SnowballPlus, Updates
 from snowball.buffers import select_buffers
 from snowball.defenses.snowball.layers import select_voting_layers
 from snowball.defenses.snowball_plus.evidence import find_placed_layer
+from snowball.layout import Layout, select_parameters
 from snowball.models import MODELS, build_model
 from snowball.models.resnet import NORMS, ResNet, build_resnet
 from snowball.rng import stream
@@ -28,7 +29,6 @@ from snowball.sim.engines.vmap import VmapEngine
 from snowball.sim.federation import Federation
 from snowball.sim.loop import build_first_state, simulate
 from snowball.sim.run import run_experiment
-from snowball.updates import Layout, select_parameters
 
 Array = npt.NDArray[np.float64]
 

@@ -11,6 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from snowball.errors import RunError
+from snowball.layout import Layout
 from snowball.records.checkpoint import (
     MIN_STORED_BYTES,
     STATE_FILE,
@@ -22,7 +23,6 @@ from snowball.records.checkpoint import (
 )
 from snowball.records.files import write_bytes
 from snowball.serialization import decode, encode, pack, pack_sealed, seal, unpack
-from snowball.updates import Layout
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 trees = st.recursive(

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from snowball.errors import RunError
+from snowball.layout import Layout
 from snowball.records.checkpoint import STATE_FILE, TENSOR_FOLDER, RunState, load_state, save_state
 from snowball.records.files import locate_before
 from snowball.records.sealed import read_sealed, write_sealed
 from snowball.serialization import pack_sealed, unpack_sealed
-from snowball.updates import Layout
 
 VALUE = {"round": 3, "name": "ä!", "rows": (torch.arange(3.0), torch.tensor([True])), "none": None}
 LAYOUT = Layout(("w",), ((3,),))

@@ -16,7 +16,7 @@ from snowball.attacks.base import AttackerView, Knowledge, LocalSession
 from snowball.attacks.cba import CBA
 from snowball.attacks.poisoning import check_share
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 @dataclass(frozen=True)

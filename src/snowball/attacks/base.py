@@ -14,7 +14,7 @@ from torch import Tensor
 from snowball.data import Dataset, Split
 from snowball.data.triggers import TRIGGERS, Trigger, find_trigger
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 MAX_CHECKED_SAMPLES = 200
 """Test samples on which to check that a trigger is visible. White on white paper is not."""

@@ -25,7 +25,7 @@ from snowball.attacks.base import LocalSession
 from snowball.attacks.cba import CBA
 from snowball.attacks.poisoning import check_positive
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 @dataclass(frozen=True)

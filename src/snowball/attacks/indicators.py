@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 REJECTED, CLIPPED, ACCEPTED = 0, 1, 2
 """What became of an update."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from snowball.attacks.base import Attack, AttackerView, AttackSetup, Memory
 from snowball.data import Split
 from snowball.data.triggers import Trigger
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,7 +21,7 @@ from snowball.attacks.pgd import project_into_ball
 from snowball.attacks.poisoning import check_positive, check_share
 from snowball.attacks.text import Text
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 @dataclass(frozen=True)

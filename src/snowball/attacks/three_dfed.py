@@ -42,7 +42,7 @@ from snowball.attacks.memory import AdaptationView
 from snowball.attacks.noise_masks import choose_neurons, choose_scale, draw_masks
 from snowball.attacks.poisoning import check_count, check_not_negative, check_positive, check_share
 from snowball.errors import RunError, SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 DECOY = -1
 """The group of a decoy."""

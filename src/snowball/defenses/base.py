@@ -6,7 +6,7 @@ server trains itself, on samples that it trusts, states the number of these samp
 one that runs the clients' models on such samples (`InspectingDefense`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from snowball.errors import SettingError, UpdateError
+from snowball.layout import Layout
 from snowball.rng import derive, stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 T = TypeVar("T")
 
@@ -25,6 +26,19 @@ State = Mapping[str, Any]
 
 REJECTED = -1
 """The label that a defense returns for a sample that it refuses to classify."""
+
+
+class RowField:
+    """A field of a context that is set to a row, or to a function that makes the row whenever the field is read."""
+
+    def __get__(self, context: "Context | None", owner: type | None = None) -> Tensor | None:
+        """Return the row, made again if it was set to a function; None if there is none."""
+        row = None if context is None else context.__dict__["base"]
+        return row if row is None or isinstance(row, Tensor) else row()
+
+    def __set__(self, context: "Context", row: Tensor | Callable[[], Tensor] | None) -> None:
+        """Keep the row, or the function."""
+        context.__dict__["base"] = row
 
 
 class Model(Protocol):
@@ -50,7 +64,8 @@ class Context:
     Attributes:
         round: the current round, counted from 1.
         rounds: the total number of rounds, if known; a defense that reads it is a `ScheduledDefense`.
-        base: the global model as a row in the updates' layout, for defenses that look at whole models.
+        base: the global model as a row in the updates' layout, for defenses that look at whole models. A guard makes it
+            again whenever it is read, since most defenses do not need it: read it once, and do not keep it for long.
         seed: the seed of all randomness in this run.
         state: the state in the last verdict; None in the first round.
         model: the model whose parameters the rows hold, for defenses that run models.
@@ -61,7 +76,7 @@ class Context:
 
     round: int
     rounds: int | None = None
-    base: Tensor | None = None
+    base: RowField = RowField()
     seed: int = 0
     state: State | None = None
     model: Model | None = None
@@ -247,6 +262,14 @@ def check_state(defense: Defense, state: State | None, round: int, layout: Layou
 def explain_schedule(defense: Defense) -> str:
     """Say why a defense's verdicts depend on the total number of rounds; empty if they do not."""
     return defense.explain_schedule() if isinstance(defense, ScheduledDefense) else ""
+
+
+def has_fresh_deltas(defense: Defense) -> bool:
+    """Whether a defense promises that nobody else holds the deltas of its verdicts, so that they may be overwritten.
+
+    A class promises it as `fresh_deltas` for itself: a subclass may keep what it returns.
+    """
+    return bool(vars(type(defense)).get("fresh_deltas", False))
 
 
 def find_min_updates(defense: Defense) -> int:

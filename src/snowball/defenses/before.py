@@ -15,7 +15,8 @@ from snowball.defenses.bucketing import Bucketing
 from snowball.defenses.ideal import Ideal
 from snowball.defenses.mixing import Mixing, leave_unmixed
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 FURTHER_PARTS = ("train", "predict", "trusted_examples", "inspected_examples", "check_client_state")
 """What a defense may have besides judging rounds; mixing does not change it."""

@@ -14,7 +14,8 @@ import torch
 from snowball.defenses.base import Context
 from snowball.defenses.mixing import Mixed, average_members
 from snowball.errors import SettingError
-from snowball.updates import Updates, number_clients
+from snowball.sources import number_clients
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from snowball.defenses.history import check_numbers, describe_damage, is_row
 from snowball.defenses.norm_clip import check_bound
 from snowball.defenses.ops import compute_clip_factors, elect_everyone
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from snowball.defenses.base import Context, State, Verdict, require
 from snowball.defenses.history import check_numbers, describe_damage, is_row
 from snowball.defenses.ops import add_noise, average_by_examples, average_equally, compute_clip_factors, elect_everyone
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

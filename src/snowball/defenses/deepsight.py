@@ -19,7 +19,8 @@ from snowball.defenses.base import Context, Model, Verdict, require
 from snowball.defenses.clustering import NOISE, cluster_rows, compute_cosine_distances
 from snowball.defenses.ops import average_clipped, elect_everyone
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 LEAST_CLUSTER, NEIGHBOURS = 2, 1
 """HDBSCAN's sizes, the smallest possible: two attackers may already form a cluster."""

@@ -18,7 +18,8 @@ from torch import Tensor
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import average_equally, check_count, count_rows, elect_everyone, elect_lowest
 from snowball.errors import SettingError
-from snowball.updates import BLOCK_ELEMENTS, Updates, centre_products
+from snowball.products import BLOCK_ELEMENTS, centre_products
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

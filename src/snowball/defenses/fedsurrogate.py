@@ -34,7 +34,9 @@ from snowball.defenses.history import (
 from snowball.defenses.ops import compute_cosines
 from snowball.defenses.roseagg import multiply_rows
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates, sum_products
+from snowball.layout import Layout
+from snowball.products import sum_products
+from snowball.updates import Updates
 
 LEAST_CRITICAL = 3
 """Tensors that are critical at least, if there are as many."""

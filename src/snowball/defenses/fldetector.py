@@ -42,7 +42,8 @@ from snowball.defenses.lbfgs import Hessian
 from snowball.defenses.ops import average_by_examples
 from snowball.defenses.score_clusters import count_clusters, select_upper_cluster
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 LEAST_SCORED = 4
 

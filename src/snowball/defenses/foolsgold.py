@@ -26,7 +26,8 @@ from snowball.defenses.history import (
     read_entries,
 )
 from snowball.defenses.ops import compute_cosines
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

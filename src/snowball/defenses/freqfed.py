@@ -23,7 +23,8 @@ from snowball.defenses.base import Context, Verdict, require
 from snowball.defenses.clustering import cluster_rows, convert_to_cosine_distances, select_largest_cluster
 from snowball.defenses.ops import average_by_examples
 from snowball.errors import SettingError
-from snowball.updates import Updates, multiply_by_itself
+from snowball.products import multiply_by_itself
+from snowball.updates import Updates
 
 Compared = Literal["models", "updates"]
 

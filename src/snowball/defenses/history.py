@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snowball.arrays import FLOATS
 from snowball.defenses.base import Context, State
 from snowball.errors import RunError, SettingError
+from snowball.products import BLOCK_ELEMENTS, sum_products
 from snowball.rng import derive
-from snowball.updates import BLOCK_ELEMENTS, FLOATS, sum_products
 
 Entry = Mapping[str, Any]
 """The record of one client; "round" is the last round in which it was seen."""

@@ -30,7 +30,8 @@ from snowball.defenses.history import describe_damage
 from snowball.defenses.ops import average_by_examples
 from snowball.defenses.snowball import Snowball
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from snowball.defenses.base import Context, Verdict
 from snowball.defenses.deepsight import find_output_layer
 from snowball.defenses.ops import average_equally, compute_cosines
 from snowball.defenses.split_rows import split_rows
-from snowball.updates import Layout, Updates, multiply_by_itself
+from snowball.layout import Layout
+from snowball.products import multiply_by_itself
+from snowball.updates import Updates
 
 LEAST_SPLIT = 3
 

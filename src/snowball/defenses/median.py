@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from snowball.defenses.base import Context, Verdict
-from snowball.defenses.ops import compute_medians, elect_everyone, sort_rows
+from snowball.defenses.medians import find_column_medians
+from snowball.defenses.ops import elect_everyone
 from snowball.updates import Updates
 
 
@@ -22,4 +23,4 @@ class Median:
 
     def __call__(self, updates: Updates, context: Context) -> Verdict:
         """Reduce column by column; every row counts as elected."""
-        return Verdict(updates.reduce_columns(lambda block: compute_medians(sort_rows(block))), elect_everyone(updates))
+        return Verdict(find_column_medians(updates), elect_everyone(updates))

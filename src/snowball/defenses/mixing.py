@@ -8,10 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from snowball.arrays import allocate_rows
 from snowball.defenses.base import Context, Verdict
 from snowball.defenses.ops import count_rows
 from snowball.errors import SettingError
-from snowball.updates import Updates, allocate_rows
+from snowball.updates import Updates
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from snowball.errors import SettingError
-from snowball.updates import Updates, centre_products
+from snowball.products import centre_products
+from snowball.updates import Updates
 
 
 def elect_everyone(updates: Updates) -> Tensor:

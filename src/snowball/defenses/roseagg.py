@@ -23,7 +23,8 @@ from snowball.defenses.deepsight import find_output_layer
 from snowball.defenses.ops import add_noise, compute_cosines, elect_everyone
 from snowball.defenses.score_clusters import select_upper_cluster
 from snowball.errors import SettingError
-from snowball.updates import Updates, sum_products
+from snowball.products import sum_products
+from snowball.updates import Updates
 
 SMALLEST_SPREAD = 1e-9
 """The spread of lengths, relative to the largest, up to which they are equal but for rounding."""

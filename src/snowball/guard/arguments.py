@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from snowball.arrays import convert_to_tensor, is_finite
 from snowball.defenses import Ideal, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import SettingError, UpdateError
 from snowball.guard.reply import MAX_DETAIL_CHARS, Reply, describe_error
 from snowball.server import Dropped
-from snowball.updates import convert_to_tensor, is_finite
 
 MAX_SHOWN_CHARS = 60
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from snowball.differences import Differences
 from snowball.guard.reply import ValidReply
+from snowball.layout import Layout
 from snowball.server import Received
-from snowball.updates import Differences, Layout, Updates
+from snowball.updates import Updates
 
 MAX_SHARE, MAX_SHARE_RATIO = 0.5, 10.0
 """Largest share of an average that one client has by default: absolute, and as a multiple of an equal share."""
@@ -18,19 +20,17 @@ Tensors = dict[str, Tensor]
 
 def convert_replies(
     base: Tensors, layout: Layout, replies: Sequence[ValidReply], max_share: float | None = None
-) -> tuple[Tensor, Received]:
-    """Return the global model as a row, and the replies as changes to it."""
-    origin = layout.to_row({name: base[name] for name in layout.names})
+) -> Received:
+    """Return the replies as changes to the global model."""
     norms = torch.tensor([reply.norm for reply in replies], dtype=torch.float64)
-    received = Received(
-        values=Differences(origin, [reply.tensors for reply in replies], norms, layout),
+    return Received(
+        values=Differences(base, [reply.tensors for reply in replies], norms, layout),
         examples=torch.tensor([reply.examples for reply in replies], dtype=torch.float64),
         clients=tuple(reply.client for reply in replies),
         layout=layout,
         buffers=[select_buffers(reply.tensors, layout) for reply in replies],
         max_share=choose_max_share(len(replies)) if max_share is None else max_share,
     )
-    return origin, received
 
 
 def select_buffers(tensors: Tensors, layout: Layout) -> Tensors:

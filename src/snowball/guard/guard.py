@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import torch
 
+from snowball.arrays import Arrays, convert_to_tensor
 from snowball.defenses import Context, Defense, SnowballPlus, Verdict
+from snowball.defenses.base import has_fresh_deltas
 from snowball.defenses.history import rename_clients
 from snowball.defenses.ops import elect_everyone
 from snowball.errors import RunError, UpdateError
@@ -63,12 +65,13 @@ from snowball.guard.state import (
 from snowball.guard.turnout import MIN_ANSWERS, explain_low_turnout
 from snowball.guard.validation import validate_replies
 from snowball.guard.watched_file import WatchedFile
+from snowball.layout import Layout, select_parameters
 from snowball.records.audit import Decision, JudgedRound, RecordedRound
 from snowball.records.drafts import remove_leftovers
 from snowball.records.files import explain_os_errors
 from snowball.rng import derive
 from snowball.server import Dropped, ask_defense, judge_round
-from snowball.updates import Arrays, Layout, Updates, convert_to_tensor, select_parameters
+from snowball.updates import Updates
 
 logger = getLogger("snowball")
 
@@ -361,7 +364,7 @@ class Guard:
             return self._judge_valid(base, layout, valid, admitted.decisions, entry)
         except Exception as error:  # fail closed: whatever a defense raises, the federation goes on
             entry |= {"outcome": "kept", "reason": explain_failure(error), "shares": {}}
-            return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
+        return Judgement({name: tensor.clone() for name, tensor in base.items()}, (), entry)
 
     def _check_turnout(self, valid: int, admitted: Admitted, entry: JudgedRound) -> None:
         """Refuse a round with too few valid replies; where it is aggregated all the same, say so."""
@@ -382,11 +385,13 @@ class Guard:
         entry: JudgedRound,
     ) -> Judgement:
         """Let the defense judge, and return the new model."""
-        origin, received = convert_replies(base, layout, valid, self.max_share)
+        received = convert_replies(base, layout, valid, self.max_share)
         rounds = self.rounds and max(self.rounds, self.round)  # a federation may run longer than announced
-        context = Context(round=self.round, rounds=rounds, base=origin, seed=self.seed, state=self.state)
+        make_base = partial(layout.to_row, {name: base[name] for name in layout.names})
+        context = Context(round=self.round, rounds=rounds, base=make_base, seed=self.seed, state=self.state)
         decide = partial(self._decide, entry, decisions)
-        outcome = judge_round(received, decide, context, select_buffers(base, layout))
+        overwrite = has_fresh_deltas(self.defense)
+        outcome = judge_round(received, decide, context, select_buffers(base, layout), overwrite)
         entry["dropped"] += [fault.plain() for fault in outcome.dropped]
         if outcome.kept is not None:
             raise UpdateError(outcome.kept)

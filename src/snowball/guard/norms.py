@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snowball.updates import ROW_BLOCK_ELEMENTS
+from snowball.arrays import ROW_BLOCK_ELEMENTS
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snowball.arrays import convert_to_tensor, is_finite
 from snowball.errors import UpdateError
 from snowball.guard.norms import sum_squared_changes
 from snowball.server import NOT_FINITE, describe_broken
-from snowball.updates import convert_to_tensor, is_finite
 
 MAX_EXAMPLES = 1 << 53
 """Largest example count that a float holds exactly."""

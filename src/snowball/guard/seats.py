@@ -5,8 +5,9 @@ vote for one another. `docs/decisions/free-riders.md` says why the guard decides
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from snowball.guard.audit_log import hash_model
@@ -18,6 +19,9 @@ from snowball.server import Dropped
 MIN_UPDATE_NORM_RATIO = 1e-4
 """Smallest norm of an update, as a share of the median of those that are not zero. Sites whose example counts differ a
 hundredfold differ as much in their steps; rounding in float32 alone moves a model by far less."""
+
+SAMPLED_NUMBERS = 64
+"""Numbers of a tensor that are compared before the whole tensor is, at least, if it has as many."""
 
 Rank = Callable[[str], int]
 """Returns the lot of a client in this round; the lowest wins."""
@@ -68,12 +72,35 @@ def drop_copies(
 
 
 def group_copies(replies: Sequence[ValidReply], lengths: Mapping[str, float], judged: Sequence[str]) -> list[list[str]]:
-    """Return the clients whose judged tensors are equal, group by group; only those of equal length are read again."""
-    by_length: dict[float, list[ValidReply]] = defaultdict(list)
-    for reply in replies:
-        by_length[lengths[reply.client]].append(reply)
-    by_content: dict[str, list[str]] = defaultdict(list)
-    for group in by_length.values():
-        for reply in group if len(group) > 1 else ():
-            by_content[hash_model({name: reply.tensors[name] for name in judged})].append(reply.client)
-    return [clients for clients in by_content.values() if len(clients) > 1]
+    """Return the clients whose judged tensors are equal, group by group.
+
+    Only replies of equal length are looked at again, and only those whose sampled numbers are equal, too, are read.
+    """
+    groups = [list(replies)]
+    for describe in (
+        lambda reply: lengths[reply.client],
+        lambda reply: tuple(sample_numbers(reply.tensors[name]) for name in judged),
+        lambda reply: hash_model({name: reply.tensors[name] for name in judged}),
+    ):
+        groups = split_groups(groups, describe)
+    return [[reply.client for reply in group] for group in groups]
+
+
+def split_groups(
+    groups: Iterable[Sequence[ValidReply]], describe: Callable[[ValidReply], Hashable]
+) -> list[list[ValidReply]]:
+    """Return the replies of each group that have the same description, without those that are alone with theirs."""
+    split: list[list[ValidReply]] = []
+    for group in groups:
+        alike: dict[Hashable, list[ValidReply]] = defaultdict(list)
+        for reply in group:
+            alike[describe(reply)].append(reply)
+        split += [replies for replies in alike.values() if len(replies) > 1]
+    return split
+
+
+def sample_numbers(tensor: Tensor) -> bytes:
+    """Return some numbers of a tensor, evenly spaced."""
+    flat = tensor.reshape(-1)
+    sample = flat[:: max(1, len(flat) // SAMPLED_NUMBERS)].contiguous()
+    return sample.view(torch.uint8).numpy().tobytes()

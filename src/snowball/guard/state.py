@@ -16,10 +16,10 @@ from snowball.defenses.base import check_state
 from snowball.errors import RunError
 from snowball.guard.alerts.events import Streaks, read_streaks
 from snowball.guard.audit_log import describe_settings
+from snowball.layout import Layout
 from snowball.records.audit import MAX_ROUND, is_sha256
 from snowball.records.files import replace_non_finite
 from snowball.records.sealed import read_sealed, write_sealed
-from snowball.updates import Layout
 
 MAX_SHOWN_CHARS = 60
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 def compute_features(model: nn.Module, layout: Layout, inputs: Tensor) -> tuple[Tensor, Tensor]:

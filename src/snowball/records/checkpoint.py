@@ -15,10 +15,10 @@ from torch import Tensor
 
 from snowball.buffers import Buffers
 from snowball.errors import RunError
+from snowball.layout import Layout
 from snowball.records.files import locate_before, write_bytes
 from snowball.records.sealed import read_sealed, read_version, write_sealed
 from snowball.serialization import pack_sealed
-from snowball.updates import Layout
 
 STATE_FILE, TENSOR_FOLDER = "state.safetensors", "tensors"
 """Contents of a checkpoint: a file, and a folder of the large tensors that the file names."""

@@ -13,12 +13,12 @@ from snowball.attacks import Attack, AttackSetup, Memory, recall_setup, set_up_a
 from snowball.data import Dataset, Split, load_dataset
 from snowball.data.partition import PARTITIONS, Parts
 from snowball.errors import SettingError
+from snowball.layout import Layout, select_parameters
 from snowball.models.own import refuse_misfit
 from snowball.models.start import load_start
 from snowball.rng import numpy_stream, stream
 from snowball.sim.cohort import is_attack_round, select_malicious_clients
 from snowball.sim.experiment import DataSettings, Experiment
-from snowball.updates import Layout, select_parameters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from snowball.buffers import Buffers, copy_buffers
 from snowball.defenses import Context, Defense, InspectingDefense, LocalDefense, TrustingDefense
 from snowball.errors import UpdateError
+from snowball.layout import Layout, select_parameters
 from snowball.records.checkpoint import ClientStates, RunState
 from snowball.records.files import replace_non_finite
 from snowball.records.rounds import ADAPTATION, RoundRecord
@@ -28,7 +29,7 @@ from snowball.sim.training.adaptation import Adaptation
 from snowball.sim.training.client import DefendedTraining, LocalTraining
 from snowball.sim.training.evaluation import Evaluation, FederatedModel
 from snowball.sim.training.malicious import craft_updates
-from snowball.updates import Layout, Updates, select_parameters
+from snowball.updates import Updates
 
 Observer = Callable[[Updates, Sequence[bool], int], None]
 """Callback with a round's updates, which of them are malicious, and the round; it must copy what it keeps."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from snowball.attacks import Attack, AttackerView, AttackSetup, CraftingAttack, Knowledge, TrainingAttack, set_up_attack
 from snowball.data import Split
+from snowball.layout import select_parameters
 from snowball.rng import stream
 from snowball.sim.training.client import LocalTraining
 from snowball.testing.federations import make_toy_federation
@@ -22,7 +23,6 @@ from snowball.testing.memories import (
 )
 from snowball.testing.seeds import run_under_two_seeds
 from snowball.testing.toys import make_toy_data, make_toy_session, make_toy_view
-from snowball.updates import select_parameters
 
 RESERVED_SETTINGS = frozenset(
     {"name", "malicious", "draw", "first_round", "last_round", "in_rounds", "share_of_rounds"}

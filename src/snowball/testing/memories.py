@@ -19,6 +19,7 @@ from snowball.attacks import (
     set_up_attack,
 )
 from snowball.data import Split
+from snowball.layout import select_parameters
 from snowball.records.checkpoint import RunState
 from snowball.rng import stream
 from snowball.serialization import pack, unpack
@@ -28,7 +29,6 @@ from snowball.sim.training.malicious import craft_updates
 from snowball.testing.federations import CLIENT_COUNT, make_toy_federation
 from snowball.testing.seeds import run_under_two_seeds
 from snowball.testing.toys import make_toy_data
-from snowball.updates import select_parameters
 
 
 def make_toy_memory(attack: Attack, rounds: int = 2, parts: Sequence[Tensor] | None = None) -> Memory | None:

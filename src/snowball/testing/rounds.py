@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 
 def make_toy_round(

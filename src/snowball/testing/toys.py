@@ -13,9 +13,9 @@ from snowball.data.features import FeatureDataset
 from snowball.data.text import NO_WORD, TRIGGER_WORD, UNKNOWN_WORD, WORDS_PER_TEXT
 from snowball.data.triggers import find_trigger
 from snowball.errors import SettingError
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.testing.rounds import make_toy_round
-from snowball.updates import Layout
 
 
 def make_toy_images(count: int = 200, seed: int = 0) -> ImageDataset:

@@ -5,7 +5,7 @@ import pytest
 
 from snowball.defenses.snowball.layers import check_share, count_share, select_voting_layers
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 
 def test_rounding_errors_of_a_share_do_not_count() -> None:

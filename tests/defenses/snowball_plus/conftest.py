@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 sys.path.insert(0, str(Path(__file__).parent))
 

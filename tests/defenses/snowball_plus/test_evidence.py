@@ -22,8 +22,9 @@ from snowball.defenses.snowball_plus.evidence import (
     gather_evidence,
     read_blocks,
 )
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 ROUNDING = 1e-6
 """Rows in float32 are compared in float32."""

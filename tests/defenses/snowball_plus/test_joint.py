@@ -10,8 +10,8 @@ from snowball.defenses.snowball_plus.evidence import POSITIONS, Recalled, gather
 from snowball.defenses.snowball_plus.joint import find_bound, find_target, judge_together, score_traces, weigh_traces
 from snowball.defenses.snowball_plus.memory import recall_suspects
 from snowball.defenses.snowball_plus.statistics import compare_groups, standardise
+from snowball.products import centre_products
 from snowball.rng import stream
-from snowball.updates import centre_products
 
 TRACES = {
     "length",

@@ -20,8 +20,9 @@ from snowball.defenses.snowball_plus.memory import (
     update_clients,
 )
 from snowball.errors import RunError, SettingError
+from snowball.layout import Layout
 from snowball.serialization import pack, unpack
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 WEAK = {"infected": 15, "together": 0.4, "undo": 0.3, "lean": 0.05}
 

@@ -25,10 +25,11 @@ from snowball.defenses.snowball_plus.joint import judge_together
 from snowball.defenses.snowball_plus.memory import Memory, read_traits, recall_suspects, update_clients
 from snowball.defenses.snowball_plus.method import Ballot, join_suspects, learn_suspects
 from snowball.errors import SettingError
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.serialization import pack
 from snowball.testing import check_defense
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 ROUNDS = 8
 LEANING = {"infected": 15, "together": 0.0, "undo": 0.0, "lean": 0.1, "labels": 0.2}

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from snowball.defenses.snowball_plus import evidence as module
 from snowball.defenses.snowball_plus.evidence import Evidence, Recalled, find_leaning, gather_evidence
+from snowball.differences import Differences
 from snowball.rng import stream
-from snowball.updates import Differences, Updates
+from snowball.updates import Updates
 
 CLOSE = {"rtol": 2e-6, "atol": 2e-6, "equal_nan": True}
 ROWS = 9
@@ -168,7 +169,7 @@ def test_models_are_compared_as_the_rows_of_their_differences() -> None:
     layers = make_rows(MODELS["positions"], 4)
     layers["last"][2] *= 1e12
     updates = Updates.from_layers(layers)
-    origin = torch.zeros(updates.layout.width)
+    origin = updates.layout.split(torch.zeros(updates.layout.width))
     models = [{name: layer[row] for name, layer in layers.items()} for row in range(ROWS)]
     values = Differences(origin, models, updates.squared_norms.sqrt(), updates.layout)
     examples = torch.ones(ROWS, dtype=torch.float64)

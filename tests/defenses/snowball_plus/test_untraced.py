@@ -23,8 +23,9 @@ from snowball.defenses.snowball_plus.few import (
     measure_leads,
     measure_strangeness,
 )
+from snowball.layout import Layout
 from snowball.rng import stream
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 SHARES = torch.tensor(
     [

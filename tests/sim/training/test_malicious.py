@@ -11,6 +11,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from snowball.attacks import ATTACKS
 from snowball.errors import SettingError
+from snowball.layout import select_parameters
 from snowball.sim.engines.processes import ProcessEngine
 from snowball.sim.engines.serial import SerialEngine
 from snowball.sim.experiment import Experiment
@@ -18,7 +19,7 @@ from snowball.sim.federation import Federation
 from snowball.sim.loop import simulate
 from snowball.sim.training.client import LocalTraining
 from snowball.sim.training.malicious import SimulatedSession
-from snowball.updates import Updates, select_parameters
+from snowball.updates import Updates
 
 MakeExperiment = Callable[..., Experiment]
 

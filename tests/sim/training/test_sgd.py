@@ -6,11 +6,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from snowball import models
+from snowball.layout import Layout
 from snowball.rng import stream
 from snowball.sim.engines.base import use_one_thread
 from snowball.sim.experiment import TrainingSettings
 from snowball.sim.training.sgd import Trainer, view_channels_last
-from snowball.updates import Layout
 
 SETTINGS = TrainingSettings(epochs=3, batch=10)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from snowball.errors import SettingError
-from snowball.updates import Layout
+from snowball.layout import Layout
 
 Layers = Literal["ends", "all"] | tuple[str, ...]
 

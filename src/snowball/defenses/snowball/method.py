@@ -27,8 +27,9 @@ from snowball.defenses.snowball.layers import Layers, check_share, count_share, 
 from snowball.defenses.snowball.top_down import Growth, grow_elected
 from snowball.defenses.snowball.vae import VAESettings
 from snowball.errors import SettingError
+from snowball.layout import Layout
 from snowball.records.rounds import CODES
-from snowball.updates import Layout, Updates
+from snowball.updates import Updates
 
 LEAST_VOTERS = 4
 LEAST_CLUSTERS = 3
@@ -57,6 +58,7 @@ class SnowballMinus:
     """
 
     min_updates: ClassVar[int] = LEAST_VOTERS
+    fresh_deltas: ClassVar[bool] = True
     clusters: int | Literal["gap"] = "gap"
     gap_from: int = 3
     gap_to: int = 15
@@ -134,6 +136,7 @@ class Snowball(SnowballMinus):
         vae: the settings of the VAE, for the judges that use one.
     """
 
+    fresh_deltas: ClassVar[bool] = True
     target_share: float = 0.5
     step_share: float = 0.04
     grow_after: int | float = 0.25

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.ops import compute_cosines
-from snowball.updates import Layout, Updates, centre_products
+from snowball.layout import Layout
+from snowball.products import centre_products
+from snowball.updates import Updates
 
 BLOCK_ELEMENTS = 1 << 19
 """Elements to compare at a time: 2 MiB in float32, which fits a cache."""

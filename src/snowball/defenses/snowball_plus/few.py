@@ -7,7 +7,7 @@ with the length that is usual for its number of examples, both to find strangers
 import torch
 from torch import Tensor
 
-from snowball.defenses.ops import compute_medians, sort_rows
+from snowball.defenses.medians import find_column_medians
 from snowball.defenses.snowball_plus.ballots import (
     CLIENT_KEPT,
     MIN_SPLIT_ROWS,
@@ -216,4 +216,4 @@ def average_few(updates: Updates, elected: Tensor, traits: Tensor, lengths: Tens
 
 def find_medians(updates: Updates) -> tuple[Tensor, None]:
     """Return the median of each column, in which nobody has a share: each of a few would be a large part of a mean."""
-    return updates.reduce_columns(lambda columns: compute_medians(sort_rows(columns))), None
+    return find_column_medians(updates), None

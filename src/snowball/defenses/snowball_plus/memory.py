@@ -33,7 +33,8 @@ from snowball.defenses.snowball_plus.evidence import (
     find_placed_layer,
     read_blocks,
 )
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 RECALL_KEPT = 0.8
 """Weight of earlier rounds in the suspects' common traits."""

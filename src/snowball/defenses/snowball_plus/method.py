@@ -60,7 +60,8 @@ from snowball.defenses.snowball_plus.memory import (
     write_memory,
 )
 from snowball.errors import SettingError
-from snowball.updates import Layout, Updates
+from snowball.layout import Layout
+from snowball.updates import Updates
 
 MIN_ROWS = 4
 """With fewer updates, nobody can be told apart from the others."""
@@ -87,6 +88,7 @@ class SnowballPlus:
     """
 
     min_updates: ClassVar[int] = MIN_ROWS
+    fresh_deltas: ClassVar[bool] = True
     without: tuple[Ballot, ...] = ()
     remember: int = MAX_REMEMBERED_CLIENTS
 

@@ -21,8 +21,8 @@ from snowball.integrations.flower._replies import (
     normalise_reply,
     split_by_metrics,
 )
+from snowball.layout import Layout
 from snowball.records.audit import JudgedRound, count_clients
-from snowball.updates import Layout
 
 logger = getLogger("flwr")
 

@@ -7,8 +7,8 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 from torch import Tensor
 
+from snowball.arrays import Arrays, convert_to_tensor
 from snowball.integrations.nvflare._results import get_client
-from snowball.updates import Arrays, convert_to_tensor
 
 ModelFormat = tuple[tuple[str, tuple[int, ...], torch.dtype, bool], ...]
 """Name, shape and type of each tensor of a model, in order, and whether it is torch's."""

@@ -8,10 +8,10 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch import Tensor
 
+from snowball.arrays import Arrays, convert_to_tensor
 from snowball.errors import UpdateError
 from snowball.guard import Dropped, Reply
 from snowball.guard.reply import describe_error, is_convertible
-from snowball.updates import Arrays, convert_to_tensor
 
 CLIENT_KEY = "client_name"
 """The key under which the server writes a result's sender, over whatever the client wrote there."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from torch import Tensor
 
+from snowball.arrays import Arrays
 from snowball.defenses import DEFENSES, Defense
 from snowball.defenses.build import make_defense
 from snowball.guard import Dropped, Guard, Judgement
@@ -17,7 +18,6 @@ from snowball.integrations._bookkeeping import resume_guard, save_state
 from snowball.integrations.nvflare._metrics import average_metrics
 from snowball.integrations.nvflare._results import read_results
 from snowball.settings import require_known
-from snowball.updates import Arrays
 
 logger = getLogger("snowball")
 

@@ -13,6 +13,7 @@ from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 from nvflare.app_common.app_constant import AppConstants
 
+from snowball.arrays import Arrays
 from snowball.errors import SnowballError, UpdateError
 from snowball.guard import Dropped
 from snowball.guard.state import OnOtherState
@@ -20,7 +21,6 @@ from snowball.guard.turnout import MIN_ANSWERS
 from snowball.integrations.nvflare._formats import ModelFormat, find_majority_format, make_zeros
 from snowball.integrations.nvflare._results import get_client
 from snowball.integrations.nvflare._session import GuardSession, LowTurnout, Mode, build_result
-from snowball.updates import Arrays
 
 PLACEHOLDER_MODEL: Arrays = {"unknown": torch.zeros(1)}
 """Stands for a global model that the server does not know."""

@@ -9,11 +9,11 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
 from snowball.buffers import Buffers, select_buffers
+from snowball.layout import Layout
 from snowball.models.dropout import DropoutCall, DropoutReplay, DropoutStreams, record_dropout_calls
 from snowball.rng import derive
 from snowball.sim.engines.batching import StackedSamples, group_batches
 from snowball.sim.training.sgd import Trainer, compute_batch_sizes, take_sgd_step
-from snowball.updates import Layout
 
 ROWS_PER_CLIENT = 6
 """Upper bound of the rows that a client takes: its weights, gradient and velocity, and temporary copies."""

@@ -9,12 +9,12 @@ from snowball.attacks import Memory, TrainingAttack
 from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.data import Dataset, Split
 from snowball.defenses import ClientTask, LocalDefense, State
+from snowball.layout import Layout
 from snowball.models import draw_from
 from snowball.rng import stream
 from snowball.sim.federation import Federation
 from snowball.sim.training.malicious import SimulatedSession
 from snowball.sim.training.sgd import Trainer
-from snowball.updates import Layout
 
 
 class Reply(NamedTuple):

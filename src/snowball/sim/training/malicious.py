@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 from snowball.attacks import AttackerView, CraftingAttack, Loss, Memory, RememberingAttack
 from snowball.buffers import Buffers
 from snowball.models import draw_from
+from snowball.products import sum_squares
 from snowball.rng import stream
 from snowball.sim.federation import Federation
 from snowball.sim.training.sgd import StepHooks, Trainer
-from snowball.updates import sum_squares
 
 
 @dataclass(eq=False, kw_only=True)

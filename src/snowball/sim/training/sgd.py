@@ -11,12 +11,12 @@ from torch.optim.sgd import sgd
 from snowball.attacks import Loss
 from snowball.buffers import Buffers, copy_buffers, load_buffers
 from snowball.errors import SettingError
+from snowball.layout import Layout, select_parameters
 from snowball.models import draw_from
 from snowball.models.features import compute_features
 from snowball.models.stacked import make_stacked_gradients
 from snowball.rng import stream
 from snowball.sim.experiment import TrainingSettings
-from snowball.updates import Layout, select_parameters
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
