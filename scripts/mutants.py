@@ -45,6 +45,14 @@ CORE: Mapping[str, tuple[str, ...]] = {
         "tests/defenses/snowball/test_kmeans.py",
         "tests/defenses/snowball/test_bottom_up.py",
     ),
+    "defenses/snowball/lloyd_step.py": (
+        "tests/defenses/snowball/test_lloyd_step.py",
+        "tests/defenses/snowball/test_kmeans.py",
+    ),
+    "defenses/snowball/moving_sums.py": (
+        "tests/defenses/snowball/test_moving_sums.py",
+        "tests/defenses/snowball/test_kmeans.py",
+    ),
     "defenses/snowball/gap.py": ("tests/defenses/snowball/test_gap.py",),
     "defenses/snowball/layers.py": ("tests/defenses/snowball/test_layers.py",),
     "defenses/snowball/voting.py": ("tests/defenses/snowball/test_voting.py",),

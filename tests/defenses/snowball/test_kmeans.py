@@ -14,11 +14,8 @@ from snowball.defenses.snowball.kmeans import (
     Clusterings,
     bound_rounding,
     compute_calinski_harabasz,
-    count_members,
-    mark_members,
     measure_scatter,
     measure_scatter_within,
-    measure_to_centroids,
     run_lloyd,
 )
 
@@ -27,11 +24,6 @@ def score(gram: Tensor, labels: Tensor, clusters: int) -> Tensor:
     return compute_calinski_harabasz(
         gram, Clusterings(labels, measure_scatter_within(gram, labels, clusters)), clusters
     )
-
-
-def test_members_are_marked_with_one() -> None:
-    marked = mark_members(torch.tensor([[0, 2, 0]]), 3, torch.float64)
-    assert marked.tolist() == [[[1, 0, 1], [0, 0, 0], [0, 1, 0]]]
 
 
 def test_scatter_is_about_the_mean_wherever_the_rows_are() -> None:
@@ -93,27 +85,6 @@ def test_rows_on_their_centroids_are_clearest_of_all() -> None:
     perfect, poor = score(gram, torch.tensor([[0, 0, 1, 1, 2], [0, 0, 1, 2, 2]]), 3)
     assert perfect > poor
     assert perfect.isfinite()
-
-
-def test_empty_clusters_take_the_first_of_equally_far_rows() -> None:
-    gram, labels = torch.eye(100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.int64)
-    members = kmeans._fill_empty(labels, measure_to_centroids(gram, labels, 3), gram)
-    assert members.tolist() == [[1, 2, *[0] * 98]]
-    assert not labels.any()
-
-
-def test_empty_clusters_take_the_rows_farthest_from_their_own_centroids() -> None:
-    rows = torch.tensor([[0.0], [1.0], [2.0], [10.0], [11.0], [30.0]], dtype=torch.float64)
-    gram, labels = rows @ rows.T, torch.tensor([[0, 0, 0, 1, 1, 1]])
-    members = kmeans._fill_empty(labels, measure_to_centroids(gram, labels, 4), gram)
-    assert members.tolist() == [[0, 0, 0, 3, 1, 2]]
-
-
-@pytest.mark.parametrize(("square", "own", "filled"), [(100.0, 5e-11, 0), (100.0, 1.5e-10, 1), (0.0, 0.0, 0)])
-def test_rows_that_coincide_but_for_rounding_fill_no_cluster(square: float, own: float, filled: int) -> None:
-    gram, labels = torch.full((4, 4), square, dtype=torch.float64), torch.zeros(1, 4, dtype=torch.int64)
-    members = kmeans._fill_empty(labels, torch.full((1, 2, 4), own - square, dtype=torch.float64), gram)
-    assert count_members(members, 2).tolist() == [[4 - filled, filled]]
 
 
 def test_rows_on_one_spot_are_one_cluster() -> None:
@@ -180,34 +151,3 @@ def test_labels_of_many_rows_equal_those_of_plain_steps(kind: str, seed: int, ro
     assert torch.equal(found.labels, run_plain_lloyd(gram, starts))
     scatter = measure_scatter_within(gram, found.labels, clusters)
     np.testing.assert_allclose(found.within, scatter, rtol=1e-9, atol=float(bound_rounding(gram)))
-
-
-def test_sums_follow_the_rows_that_move() -> None:
-    rng = torch.Generator().manual_seed(7)
-    rows = torch.randn(150, 6, generator=rng, dtype=torch.float64)
-    rows[3] *= 1e9  # out of a cluster, it would leave rounding errors behind
-    gram, members = rows @ rows.T, torch.randint(0, 5, (3, 150), generator=rng)
-    sums = kmeans.MovingSums(gram, members, 5)
-    for _ in range(4):
-        step = sums.step()
-        assert not torch.equal(step.members, members)
-        members = step.members
-        expected = mark_members(members, 5, torch.float64) @ gram
-        assert ((sums._products - expected).abs() <= 1e-12 * expected.abs().amax((0, 1))).all()
-
-
-@pytest.mark.parametrize(("last", "plain"), [(0.0, [1]), (0.25, [])])
-def test_a_start_with_a_row_between_two_centroids_takes_a_plain_step(
-    monkeypatch: pytest.MonkeyPatch, last: float, plain: list[int]
-) -> None:
-    rows = torch.tensor([1.0] * 65 + [-1.0] * 64 + [-2.0, last], dtype=torch.float64)[:, None]
-    members = torch.tensor([[1] * 65 + [0] * 66])  # about 1 and, if the last row is zero, -1
-    taken, step = [], kmeans.step_plainly
-
-    def note_step(gram: Tensor, members: Tensor, clusters: int) -> kmeans.Step:
-        taken.append(len(members))
-        return step(gram, members, clusters)
-
-    monkeypatch.setattr(kmeans, "step_plainly", note_step)
-    kmeans.MovingSums(rows @ rows.T, members, 2).step()
-    assert taken == plain
