@@ -53,6 +53,7 @@ CORE: Mapping[str, tuple[str, ...]] = {
         "tests/defenses/snowball/test_moving_sums.py",
         "tests/defenses/snowball/test_kmeans.py",
     ),
+    "defenses/snowball/references.py": ("tests/defenses/snowball/test_references.py",),
     "defenses/snowball/gap.py": ("tests/defenses/snowball/test_gap.py",),
     "defenses/snowball/layers.py": ("tests/defenses/snowball/test_layers.py",),
     "defenses/snowball/voting.py": ("tests/defenses/snowball/test_voting.py",),

@@ -5,6 +5,8 @@ gap is how far the logarithm of the scatter within clusters lies below that of s
 takes the smallest number whose gap is not clearly below that of the next. References are drawn uniformly over the range
 of each column (their choice a). Along principal axes (their choice b), real updates look structureless, and the result
 is the lowest number allowed.
+
+Deviation: most columns of wide references of many rows are not drawn one by one, but their inner products are.
 """
 
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from snowball.defenses.snowball.kmeans import bound_rounding, measure_scatter, run_lloyd
+from snowball.defenses.snowball.references import draw_reference, measure_ranges
 from snowball.updates import Updates
 
 GapRule = Literal["first", "largest"]
@@ -24,9 +27,6 @@ GapRule = Literal["first", "largest"]
 REFERENCES = 10
 FEWEST_STARTS, MOST_STARTS = 10, 50
 """Starts of K-means, of which the best counts; with fewer, the number found depends more on chance."""
-
-MOST_COLUMNS = 1 << 16
-"""The most columns that references have; wider layers are sampled, since more columns change only the scale."""
 
 
 def find_clusters(updates: Updates, layer: str, least: int, most: int, rng: torch.Generator, rule: GapRule) -> int:
@@ -46,26 +46,12 @@ def find_clusters(updates: Updates, layer: str, least: int, most: int, rng: torc
 def measure_gaps(updates: Updates, layer: str, counts: range, rng: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the gap for each number of clusters, and its standard error for this number of references."""
     observed = Sample.draw(updates.products(layer), rng)
-    ranges = _measure_ranges(updates, layer, rng)
-    references = [Sample.draw(_draw_reference(len(updates), ranges, rng), rng) for _ in range(REFERENCES)]
+    ranges = measure_ranges(updates, layer, rng)
+    references = [Sample.draw(draw_reference(len(updates), ranges, rng), rng) for _ in range(REFERENCES)]
     for clusters in counts:
         logs = torch.stack([reference.find_log_scatter(clusters) for reference in references])
         gap = logs.mean() - observed.find_log_scatter(clusters)
         yield gap, logs.std(correction=0) * (1 + 1 / REFERENCES) ** 0.5
-
-
-def _measure_ranges(updates: Updates, layer: str, rng: torch.Generator) -> Tensor:
-    columns = updates.layout.columns[layer]
-    chosen = torch.randperm(columns.stop - columns.start, generator=rng)[:MOST_COLUMNS].sort().values
-    values = updates.read_columns(columns.start + chosen)
-    return (values.amax(0) - values.amin(0)).double()
-
-
-def _draw_reference(rows: int, ranges: Tensor, rng: torch.Generator) -> Tensor:
-    """Return the Gram matrix of rows drawn uniformly over the columns' ranges."""
-    drawn = torch.rand(rows, len(ranges), generator=rng, dtype=ranges.dtype) * ranges
-    drawn -= drawn.mean(0)
-    return drawn @ drawn.T
 
 
 @dataclass(frozen=True)
