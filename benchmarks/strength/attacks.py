@@ -20,7 +20,7 @@ from benchmarks.files import read_result
 from benchmarks.strength.runs import Case, run_cases
 from snowball.attacks import ATTACKS
 
-LEARNED = ("a3fl", "iba")
+LEARNED = ("a3fl", "cerp", "iba")
 """Attacks that learn their trigger."""
 
 REMEMBERING = (*LEARNED, "3dfed")

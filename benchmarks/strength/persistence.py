@@ -16,7 +16,7 @@ from benchmarks.measuring.machine import describe_machine
 from benchmarks.strength.runs import Case, run_case
 from snowball.records.run import RunFolder
 
-ATTACKS = ("cba", "neurotoxin", "chameleon")
+ATTACKS = ("cba", "chameleon")
 LAST_ATTACK, ROUNDS = 10, 20
 
 

@@ -39,7 +39,7 @@ def test_attacks_know_what_their_papers_say() -> None:
     known = {name: attack.knowledge for name, attack in ATTACKS.items()}
     assert {name for name, knowledge in known.items() if knowledge == "all"} == {"alie", "ipm", "min-max", "min-sum"}
     colluders = {name for name, knowledge in known.items() if knowledge == "colluders"}
-    assert colluders == {"adaptive", "a3fl", "iba", "3dfed"}
+    assert colluders == {"adaptive", "a3fl", "cerp", "iba", "3dfed"}
 
 
 @pytest.mark.parametrize("attack", [CBA, DBA])

@@ -17,6 +17,7 @@ from snowball.attacks.base import (
 )
 from snowball.attacks.blended import Blended
 from snowball.attacks.cba import CBA
+from snowball.attacks.cerp import CerP
 from snowball.attacks.chameleon import Chameleon
 from snowball.attacks.dba import DBA
 from snowball.attacks.edge_case import EdgeCase
@@ -59,6 +60,7 @@ ATTACKS: Registry[type[Attack]] = Registry(
         "pgd": PGD,
         "neurotoxin": Neurotoxin,
         "chameleon": Chameleon,
+        "cerp": CerP,
         "layer-poison": LayerPoison,
         "a3fl": A3FL,
         "iba": IBA,
@@ -91,6 +93,7 @@ __all__ = [
     "AttackSetup",
     "AttackerView",
     "Blended",
+    "CerP",
     "Chameleon",
     "CraftingAttack",
     "EdgeCase",

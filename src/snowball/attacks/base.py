@@ -133,6 +133,10 @@ class LocalSession(Protocol):
         """Return the gradient of the loss at the global model, on poisoned or on clean samples, (d,)."""
         ...
 
+    def arrange(self, row: Tensor) -> Tensor:
+        """Return a row such as those of an `AttackerView` in the trainer's order of columns."""
+        ...
+
     def make_stream(self, *name: str | int) -> torch.Generator:
         """Return a new generator for one purpose of this client, the same in every round unless named by round."""
         ...

@@ -115,6 +115,10 @@ class ToySession:
         """Return how near the weights are to the minimum of poisoned samples."""
         return float((1 - (weights - 1).abs().mean()).clamp(0, 1))
 
+    def arrange(self, row: Tensor) -> Tensor:
+        """Return the row: there is one order of columns."""
+        return row
+
     def make_stream(self, *name: str | int) -> torch.Generator:
         """Return a generator for one purpose of this client."""
         return stream(0, "toy work", self.client, *name)

@@ -79,6 +79,11 @@ class SimulatedSession:
         labels = self.trainer.model(self.federation.dataset.normalise(stamped)).argmax(1)
         return int((labels == attack.target).sum()) / max(len(others), 1)
 
+    def arrange(self, row: Tensor) -> Tensor:
+        """Return a row of the layout's order in the trainer's."""
+        self.trainer.load(row.to(self.trainer.device), self.buffers)
+        return self.trainer.weights.clone()
+
     def make_stream(self, *name: str | int) -> torch.Generator:
         """Return a new generator for one purpose of this client, the same in every round."""
         return stream(self.federation.experiment.seed, "attacker", self.client, *name)
