@@ -141,7 +141,8 @@ def rename(installed: Path, old: str, new: str) -> None:
 
 def test_a_stranger_gets_the_checks_the_command_line_and_the_report(page: Page, installed: Path) -> None:
     (listing,), (_, run), (report,) = (page.commands(verb) for verb in ("list", "run", "report"))
-    tests = ["pytest", "-q", "-p", "no:cacheprovider", f"test_{page.module}.py"]
+    files = sorted(file.name for file in installed.glob("test_*.py"))
+    tests = ["pytest", "-q", "-p", "no:cacheprovider", *files]
     commands = [tests, *(["snowball", *arguments] for arguments in (listing, [*run, *SMALLER], report))]
     said = call(installed, "-c", FOLLOW, json.dumps(commands))
     assert f"{page.tests} passed" in said
