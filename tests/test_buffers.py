@@ -341,8 +341,8 @@ def test_batches_of_one_are_refused_where_there_is_batch_normalisation() -> None
 
 def test_what_goes_over_the_line_is_nothing_where_there_is_nothing() -> None:
     assert pack_message(None, {}) == b""
-    assert unpack_message(b"") == (None, {})
-    kept, buffers = unpack_message(pack_message({"a": 1}, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)}))
+    assert unpack_message(b"") == (None, {}, None)
+    kept, buffers, _ = unpack_message(pack_message({"a": 1}, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)}))
     assert kept == {"a": 1}
     assert same(buffers, {"mean": torch.ones(2), "count": torch.tensor(2**40 + 1)})
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,21 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "sweeps" / "cpu-small.json") == MANIFEST
 
 
+def test_manifests_of_earlier_versions_have_no_leaderboard(tmp_path: Path) -> None:
+    write_manifest(tmp_path, replace(MANIFEST, leaderboard=True))
+    path = tmp_path / "sweeps" / "cpu-small.json"
+    assert read_manifest(path).leaderboard
+    content = json.loads(path.read_text())
+    del content["leaderboard"]
+    path.write_text(json.dumps(content))
+    assert read_manifest(path) == MANIFEST
+
+
 def test_the_fields_of_a_manifest_s_file_keep_names_and_order(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     expected = {
         "name": "cpu/small", "title": "A small sweep", "published": "label-skew", "table": {"rows": ["seed"]},
-        "figure": None, "axes": ["seed"], "runs": [{"folder": "a-1", "at": AT}],
+        "figure": None, "axes": ["seed"], "runs": [{"folder": "a-1", "at": AT}], "leaderboard": False,
     }  # fmt: skip
     assert (tmp_path / "sweeps" / "cpu-small.json").read_text() == json.dumps(expected, indent=2) + "\n"
 

@@ -1,6 +1,7 @@
 """The plain loop does the same work as the engines."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -89,9 +90,9 @@ def watch_gradients(trainer: Trainer) -> list[int]:
     sizes: list[int] = []
     compute = trainer.compute_gradient
 
-    def note(inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def note(inputs: torch.Tensor, *given: Any) -> None:
         sizes.append(len(inputs))
-        compute(inputs, labels)
+        compute(inputs, *given)
 
     trainer.compute_gradient = note  # type: ignore[method-assign]
     return sizes

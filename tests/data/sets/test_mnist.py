@@ -55,6 +55,7 @@ def test_the_table_names_its_entries() -> None:
         "fashion-mnist",
         "cifar10",
         "femnist",
+        "letters",
         "sent140",
         "sent140-users",
     ]
