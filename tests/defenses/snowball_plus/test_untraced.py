@@ -15,9 +15,13 @@ from snowball.defenses.snowball_plus.ballots import MIN_SPLIT_ROWS
 from snowball.defenses.snowball_plus.evidence import POSITIONS, Evidence
 from snowball.defenses.snowball_plus.few import (
     CONTRADICTION,
+    FIRST_ROUND_FACTOR,
     MAX_UNTRACED,
+    OVERLONG,
+    STRANGENESS_OF_FEW,
     TRIGGER_LEAD,
     find_contradicting,
+    find_overlong,
     find_traced,
     limit_untraced,
     measure_leads,
@@ -41,6 +45,10 @@ SHARES = torch.tensor(
 
 STRANGE = torch.tensor([9.0, -4.0, 9.0, 2.0, 2.6], dtype=torch.float64)
 """Sums of deviations."""
+
+
+EQUAL = torch.zeros(5, dtype=torch.float64)
+"""Logarithms of example counts of five sites of one size."""
 
 
 def make_evidence(shares: Tensor | None = SHARES, fits: list[float] | None = None) -> Evidence:
@@ -88,21 +96,34 @@ def test_the_class_that_a_site_raises_most_is_compared_with_the_model() -> None:
 
 
 def test_deviations_without_a_trace_leave_a_site_trusted() -> None:
-    limited = limit_untraced(STRANGE, make_evidence(), make_traits(0, 0))
+    limited = limit_untraced(STRANGE, make_evidence(), make_traits(0, 0), EQUAL)
     assert limited.tolist() == [MAX_UNTRACED, -4, 9, 2, MAX_UNTRACED]
-    new = limit_untraced(STRANGE, make_evidence(), torch.zeros(5, 4, dtype=torch.float64))
+    new = limit_untraced(STRANGE, make_evidence(), torch.zeros(5, 4, dtype=torch.float64), EQUAL)
     assert torch.equal(limited, new)
+
+
+def test_an_overlong_update_that_suffices_for_a_charge_counts_in_the_first_round() -> None:
+    bound = FIRST_ROUND_FACTOR * STRANGENESS_OF_FEW
+    strange = torch.tensor([bound, bound - 0.1, bound, bound, 0], dtype=torch.float64)
+    lengths = torch.tensor([OVERLONG, OVERLONG, OVERLONG - 0.01, OVERLONG, 1], dtype=torch.float64)
+    evidence = replace(make_evidence(torch.full((5, 6), 0.3, dtype=torch.float64)), lengths=lengths)
+    traits = make_traits(0, 0)
+    traits[:3] = 0
+    assert find_overlong(evidence, EQUAL).tolist() == [False] * 5  # four of five have that length: it is usual
+    alone = [replace(evidence, lengths=torch.where(torch.arange(5) == row, lengths, 1.0)) for row in range(4)]
+    counted = [limit_untraced(strange, each, traits, EQUAL)[row].item() for row, each in enumerate(alone)]
+    assert counted == [bound, MAX_UNTRACED, MAX_UNTRACED, MAX_UNTRACED]  # strange enough, too little, too short, known
 
 
 @pytest.mark.parametrize(("accused", "most"), [(0.99, MAX_UNTRACED), (1, 7.5), (3, 7.5)])
 def test_an_accused_site_does_not_add_to_its_own_record_without_a_trace(accused: float, most: float) -> None:
-    limited = limit_untraced(STRANGE, make_evidence(), make_traits(7.5, accused))
+    limited = limit_untraced(STRANGE, make_evidence(), make_traits(7.5, accused), EQUAL)
     assert limited.tolist() == [most, -4, 9, 2, min(2.6, most)]
 
 
 def test_without_positions_all_deviations_count() -> None:
     evidence = make_evidence(None, [0.3] * 5)
-    assert torch.equal(limit_untraced(STRANGE, evidence, make_traits(0, 0)), STRANGE)
+    assert torch.equal(limit_untraced(STRANGE, evidence, make_traits(0, 0), EQUAL), STRANGE)
 
 
 @pytest.mark.parametrize("rows", [MIN_SPLIT_ROWS - 1, MIN_SPLIT_ROWS, 50])
@@ -114,7 +135,8 @@ def test_deviations_are_limited_with_few_sites_only(make_image_round: Callable[.
     assert verdict.state is not None
     kept = torch.stack([verdict.state["clients"][client]["traits"][0] for client in updates.clients])
     deviations = measure_strangeness(evidence, updates.examples.double().log())
-    limited = limit_untraced(deviations, evidence, torch.zeros(rows, 4, dtype=torch.float64))
+    sizes = updates.examples.double().log()
+    limited = limit_untraced(deviations, evidence, torch.zeros(rows, 4, dtype=torch.float64), sizes)
     assert not torch.equal(deviations, limited)
     assert torch.equal(kept, limited if rows < MIN_SPLIT_ROWS else deviations)
 
@@ -164,7 +186,7 @@ def test_a_site_that_alone_holds_a_class_is_averaged(monkeypatch: pytest.MonkeyP
     assert left_out == [[]] * ROUNDS
     assert lacking < 0.92  # the mean of the optima lacks 0.8, and the longest steps are clipped
 
-    monkeypatch.setattr(method, "limit_untraced", lambda strangeness, evidence, traits: strangeness)
+    monkeypatch.setattr(method, "limit_untraced", lambda strangeness, *_: strangeness)
     accused, lacking = run_federation(make_lone_class())
     assert accused[-10:] == [["a"]] * 10
     assert lacking > 0.95

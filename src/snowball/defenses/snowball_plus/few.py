@@ -4,6 +4,8 @@ A client of eight is a large part of every average, and its size may be anything
 with the length that is usual for its number of examples, both to find strangers and to limit what it contributes.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,6 +48,10 @@ CONTRADICTION = 0.1
 """Cosine with the model's weights of the class that a client raises most, from whose negative the client contradicts
 the model: attackers had -0.1 to -0.4 once the model knew the class, and honest holders of a class it lacks about 0."""
 
+OVERLONG = 4.0
+"""How many times as long as is usual for its size an update is that no class explains: scaled ones had 5 to 9 in their
+first round."""
+
 MIN_SIZE_RATIO = 1.05
 """Least ratio of two numbers of examples from which the effect of sizes can be seen."""
 
@@ -84,19 +90,30 @@ def measure_rewiring(evidence: Evidence) -> Tensor:
     return apart
 
 
-def limit_untraced(strangeness: Tensor, evidence: Evidence, traits: Tensor) -> Tensor:
+def limit_untraced(strangeness: Tensor, evidence: Evidence, traits: Tensor, sizes: Tensor) -> Tensor:
     """Return the (n,) sums of deviations as far as they are evidence of a backdoor.
 
     A client that alone holds a class deviates as attackers do, in every round in which the model lacks the class. So
     without a trace of a backdoor, deviations leave a client trusted. The model lacks what a client holds that was
-    accused lately, be it a backdoor or a class; its deviations then confirm its record and do not add to it.
+    accused lately, be it a backdoor or a class; its deviations then confirm its record and do not add to it. In a
+    client's first round, deviations that suffice for a charge count all the same if the update is overlong: one that is
+    scaled must not be averaged until the model is known well enough for a trace.
 
     Args:
         traits: (n, traits) of the clients before this round.
+        sizes: (n,) logarithms of example counts.
     """
     accused = traits[:, 2] >= 1
     most = recall_strangeness(traits).where(accused, 0).clamp(min=MAX_UNTRACED)
-    return strangeness.where(find_traced(evidence), strangeness.minimum(most))
+    blatant = (traits[:, 1] == 0) & (strangeness >= FIRST_ROUND_FACTOR * find_bound(len(traits)))
+    blatant &= find_overlong(evidence, sizes)
+    return strangeness.where(find_traced(evidence) | blatant, strangeness.minimum(most))
+
+
+def find_overlong(evidence: Evidence, sizes: Tensor) -> Tensor:
+    """Return an (n,) bool mask of updates that are far longer than is usual for their number of examples."""
+    lengths = remove_size_effect(evidence.log_lengths, sizes)
+    return lengths - lengths.quantile(0.5) >= math.log(OVERLONG)
 
 
 def find_traced(evidence: Evidence) -> Tensor:

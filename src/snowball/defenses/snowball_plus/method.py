@@ -160,9 +160,10 @@ class SnowballPlus:
 
 def update_records(memory: Memory, evidence: Evidence, signals: Signals, updates: Updates, context: Context) -> Memory:
     """Return the memory with this round's crowds, positions and deviations of clients, before anybody is accused."""
-    strangeness = measure_strangeness(evidence, updates.examples.double().log())
+    sizes = updates.examples.double().log()
+    strangeness = measure_strangeness(evidence, sizes)
     if is_small(len(updates)):
-        strangeness = limit_untraced(strangeness, evidence, read_traits(memory.clients, updates.clients))
+        strangeness = limit_untraced(strangeness, evidence, read_traits(memory.clients, updates.clients), sizes)
     return replace(
         memory,
         crowds=None if signals.crowds is None else update_record(memory.crowds, signals.crowds),
