@@ -169,9 +169,9 @@ def compare_run(
     seed, own = run.at["seed"], run.metrics
     plain, clean = fedavg.get(seed, {}), ideal.get(seed, {})
     numbers = {
-        "above_last": subtract(own, clean, "last_backdoor_accuracy"),
-        "above_best": subtract(own, clean, "backdoor_accuracy"),
-        "main_lost": subtract(plain, own, "last_main_accuracy"),
+        "above_last": subtract_metric(own, clean, "last_backdoor_accuracy"),
+        "above_best": subtract_metric(own, clean, "backdoor_accuracy"),
+        "main_lost": subtract_metric(plain, own, "last_main_accuracy"),
         "infected_elected": own.get("false_positive_rate"),
         "honest_left_out": own.get("false_negative_rate"),
         "seconds": own.get("defense_seconds"),
@@ -179,6 +179,6 @@ def compare_run(
     return Comparison(run.name, seed, {name: value for name, value in numbers.items() if value is not None})
 
 
-def subtract(first: Mapping[str, float], second: Mapping[str, float], metric: str) -> float | None:
+def subtract_metric(first: Mapping[str, float], second: Mapping[str, float], metric: str) -> float | None:
     """Return the difference of a metric; None unless both runs have it."""
     return first[metric] - second[metric] if metric in first and metric in second else None
