@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from snowball.attacks import AdaptationView, AttackSetup, CerP, set_up_attack
-from snowball.attacks.cerp import derive_cosines, normalise
+from snowball.attacks.cerp import derive_cosines, scale_to_unit
 from snowball.attacks.memory import recall_setup
 from snowball.data import Split
 from snowball.errors import RunError, SettingError
@@ -106,7 +106,7 @@ def test_the_gradient_of_the_cosines_is_that_of_torch() -> None:
     rows = torch.randn(4, 7, generator=stream(0), dtype=torch.float64)
     weights = torch.randn(7, generator=stream(1), dtype=torch.float64).requires_grad_()
     cosine_similarity(weights[None], rows).sum().backward()
-    directions = torch.stack([normalise(row) for row in rows]).sum(0)
+    directions = torch.stack([scale_to_unit(row) for row in rows]).sum(0)
     torch.testing.assert_close(derive_cosines(weights.detach(), directions), weights.grad)
 
 
@@ -137,7 +137,7 @@ def test_diversity_keeps_a_model_apart_from_the_last_ones() -> None:
     last = ToySession().train() * torch.linspace(0, 2, 40)
     cosines = []
     for diversity in (0.0, 1.0, 10.0):
-        session = ToySession(memory={"shades": torch.ones(1, 9), "directions": normalise(last)})
+        session = ToySession(memory={"shades": torch.ones(1, 9), "directions": scale_to_unit(last)})
         cosines.append(cosine_similarity(CerP(diversity=diversity, closeness=0.0).train(session), last, dim=0).item())
     assert cosines[0] - cosines[1] > 0.005
     assert cosines[1] - cosines[2] > 0.005

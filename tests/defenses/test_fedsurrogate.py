@@ -19,7 +19,7 @@ from snowball.defenses.fedsurrogate import (
     measure_divergence,
     read_records,
     record_scores,
-    rescale,
+    scale_to_range,
 )
 from snowball.errors import RunError, SettingError
 from snowball.layout import Layout
@@ -213,7 +213,7 @@ def test_scores_are_averaged_by_role_over_the_rounds_in_it() -> None:
 
 
 def test_equal_scores_are_all_zero() -> None:
-    assert rescale(torch.tensor([0.3, 0.3, 0.3 + 1e-12])).tolist() == [0, 0, 0]
+    assert scale_to_range(torch.tensor([0.3, 0.3, 0.3 + 1e-12])).tolist() == [0, 0, 0]
 
 
 def test_outliers_lie_beyond_the_whiskers_and_among_four_at_least() -> None:

@@ -106,7 +106,7 @@ class CerP(CBA):
 
         def bend(weights: Tensor, gradient: Tensor) -> None:
             for columns in session.layout.columns.values():
-                gradient[columns] += self.closeness * normalise(weights[columns] - clean[columns])
+                gradient[columns] += self.closeness * scale_to_unit(weights[columns] - clean[columns])
             if directions is not None:
                 gradient += self.diversity * derive_cosines(weights, directions)
 
@@ -118,7 +118,8 @@ class CerP(CBA):
 
     def remember(self, view: AttackerView, sent: Tensor) -> Memory:
         """Remember the sum of the directions of the models that were sent."""
-        return {**(view.memory or {}), "directions": torch.stack([normalise(view.base + row) for row in sent]).sum(0)}
+        directions = [scale_to_unit(view.base + row) for row in sent]
+        return {**(view.memory or {}), "directions": torch.stack(directions).sum(0)}
 
     def check_memory(self, memory: Memory, setup: AttackSetup, layout: Layout) -> None:
         """Reject shades or directions that do not fit."""
@@ -130,7 +131,7 @@ class CerP(CBA):
             raise RunError("the attack's memory holds directions that are not finite")
 
 
-def normalise(row: Tensor) -> Tensor:
+def scale_to_unit(row: Tensor) -> Tensor:
     """Return a row at length 1; zeros stay zeros."""
     length: Tensor = torch.linalg.vector_norm(row).clamp(min=1e-12)
     return row / length

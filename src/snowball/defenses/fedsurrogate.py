@@ -222,13 +222,13 @@ def measure_compromise(updates: Updates, layers: Sequence[str]) -> Tensor:
 def record_scores(records: Tensor, role: int, members: Tensor, compromise: Tensor) -> Tensor:
     """Add the members' compromise, rescaled to 0..1, to the records of their role; return all (n,) means so far."""
     if members.any():
-        records[members, role, 0] += rescale(compromise[members])
+        records[members, role, 0] += scale_to_range(compromise[members])
         records[members, role, 1] += 1
     return records[:, role, 0] / records[:, role, 1].clamp(min=1)
 
 
-def rescale(scores: Tensor) -> Tensor:
-    """Rescale scores to 0..1; to 0 if all are equal up to rounding."""
+def scale_to_range(scores: Tensor) -> Tensor:
+    """Return scores scaled to 0..1, or 0 if all are equal up to rounding."""
     spread = scores.max() - scores.min()
     return (scores - scores.min()) / spread if spread > SMALLEST_SPREAD else torch.zeros_like(scores)
 
